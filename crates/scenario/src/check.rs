@@ -18,7 +18,9 @@ mod cursor;
 mod limit;
 
 use crate::check::cursor::Cursor;
-use crate::suggest::{list, near};
+use crate::fault::Mistake;
+use crate::suggest::{list, meant_or, near};
+use crate::tree::Span;
 use llmscen_core::baseline::Against;
 use llmscen_core::check::{Op, RequestLimit, Subject};
 use llmscen_core::metric::{Metric, Scope, Stat};
@@ -59,6 +61,12 @@ impl CheckError {
     fn help(self, help: impl Into<String>) -> CheckError {
         CheckError { help: Some(help.into()), ..self }
     }
+
+    /// The error at a place in a file.
+    pub fn into_mistake(self, at: Span) -> Mistake {
+        let mistake = Mistake::new(at, self.message, self.label);
+        self.help.into_iter().fold(mistake, Mistake::help)
+    }
 }
 
 /// Reads an assertion.
@@ -67,10 +75,8 @@ pub(crate) fn parse(text: &str) -> Result<Assertion, CheckError> {
     let (name, at) = cursor.word();
     let subject = left(&mut cursor, name, at)?;
     let assertion = right(&mut cursor, subject)?;
-    match cursor.rest() {
-        None => Ok(assertion),
-        Some(range) => Err(CheckError::new(range, "text after the end of the limit", "does not belong here")),
-    }
+    cursor.expect_end("limit")?;
+    Ok(assertion)
 }
 
 fn left(cursor: &mut Cursor<'_>, name: &str, at: Range<usize>) -> Result<Subject, CheckError> {
@@ -111,20 +117,16 @@ pub(crate) fn parse_subject(text: &str) -> Result<Subject, CheckError> {
     let mut cursor = Cursor::new(text);
     let (name, at) = cursor.word();
     let subject = left(&mut cursor, name, at)?;
-    match cursor.rest() {
-        None => Ok(subject),
-        Some(range) => Err(CheckError::new(range, "text after the end of the metric", "does not belong here")),
-    }
+    cursor.expect_end("metric")?;
+    Ok(subject)
 }
 
 /// Reads a value of a subject alone, in the subject's own unit.
 pub(crate) fn parse_value(text: &str, subject: &Subject) -> Result<f64, CheckError> {
     let mut cursor = Cursor::new(text);
     let value = limit::read(&mut cursor, name_of(subject), subject.unit())?;
-    match cursor.rest() {
-        None => Ok(value),
-        Some(range) => Err(CheckError::new(range, "text after the end of the value", "does not belong here")),
-    }
+    cursor.expect_end("value")?;
+    Ok(value)
 }
 
 fn metric(name: &str, at: Range<usize>, cursor: &Cursor<'_>) -> Result<Metric, CheckError> {
@@ -144,7 +146,7 @@ fn metric(name: &str, at: Range<usize>, cursor: &Cursor<'_>) -> Result<Metric, C
     // Columns carry their unit (`ttft_ms`), metrics do not.
     let column = Metric::ALL.iter().find(|metric| metric.column() == name).map(|metric| metric.name());
     let meant = column.or_else(|| near(name, Metric::ALL.iter().map(|metric| metric.name())));
-    let label = meant.map_or("does not exist".to_owned(), |meant| format!("did you mean `{meant}`?"));
+    let label = meant_or(meant, "does not exist");
     Err(CheckError::new(at, format!("unknown metric `{name}`"), label).help(exist))
 }
 
@@ -159,7 +161,7 @@ fn tags(cursor: &mut Cursor<'_>) -> Result<Vec<(String, String)>, CheckError> {
     loop {
         let (tag, at) = cursor.word();
         if !TAGS.contains(&tag) {
-            let label = near(tag, TAGS).map_or("does not exist".to_owned(), |near| format!("did you mean `{near}`?"));
+            let label = meant_or(near(tag, TAGS), "does not exist");
             return Err(CheckError::new(cursor.visible(at), format!("unknown tag `{tag}`"), label)
                 .help("Tags are `model`, `round`, `turn` (1, 2, … or first, later) and `group`."));
         }
@@ -237,7 +239,7 @@ fn unknown(cursor: &Cursor<'_>, name: &str, at: Range<usize>) -> CheckError {
         "median" => Some("p50"),
         _ => near(name, ["mean", "min", "max", "count", "sd"]),
     };
-    let label = label.map_or("does not exist".to_owned(), |meant| format!("did you mean `{meant}`?"));
+    let label = meant_or(label, "does not exist");
     CheckError::new(cursor.visible(at), format!("unknown statistic `{name}`"), label).help(EXIST)
 }
 
@@ -354,7 +356,7 @@ fn multiple(
     let (word, word_at) = cursor.word();
     let Some(to) = named(word) else {
         let meant = near(word, WORDS.iter().map(|own| own.name()));
-        let label = meant.map_or("expected `baseline` or `reference`".to_owned(), |meant| format!("did you mean `{meant}`?"));
+        let label = meant_or(meant, "expected `baseline` or `reference`");
         return Err(CheckError::new(cursor.visible(word_at), "a product is a multiple of another run", label).help(FORM));
     };
     if !unit.is_empty() {

@@ -7,7 +7,7 @@
 use crate::fault::{Faults, Review};
 use crate::sections::scenario::SCENARIO;
 use crate::sections::{baseline, local, mix, search, server, simulator, slo, target};
-use crate::tree::{Data, Node, Span};
+use crate::tree::{Data, Node};
 use crate::vars::Variables;
 use crate::{Input, Loaded, defaults, expand, merge, resolve, secrets, source, sweep, validate, values};
 use llmscen_core::api::Api;
@@ -132,7 +132,7 @@ fn without_stream(root: &mut Node, swept: &BTreeSet<String>) {
     let api = root.get("target.api").and_then(Node::text).and_then(|name| Api::parse(&name));
     let fixed = ["target.api", "request.stream"].iter().all(|path| !swept.contains(*path));
     if fixed && api.is_some_and(|api| !api.generates()) && root.get("request.stream").is_none() {
-        let at = Span { end: root.at.start, ..root.at };
+        let at = root.at.before();
         root.set("request.stream", at, Node::new(at, Data::Bool(false)));
     }
 }

@@ -15,7 +15,7 @@ fn fill_at(node: &mut Node, table: &'static Block, prefix: &str, swept: &dyn Fn(
         if node.get(field.name).is_none()
             && let Some(yaml) = default(node, field.default, prefix, swept)
         {
-            let at = Span { end: node.at.start, ..node.at };
+            let at = node.at.before();
             node.put(field.name, at, value(yaml, at));
         }
         inside(node, field, prefix, swept);
@@ -89,7 +89,7 @@ mod tests {
     use serde_json::json;
 
     fn filled(yaml: &str, swept: bool) -> serde_json::Value {
-        let at = Span { file: 0, start: 0, end: 0 };
+        let at = Span::default();
         let mut node = value(yaml, at);
         fill(&mut node, &LOAD, &|path| swept && path == "rate");
         node.json()

@@ -3,11 +3,10 @@
 use crate::fault::Review;
 use crate::rules;
 use crate::sections::baseline::Ground;
-use crate::sections::request::last;
 use crate::sections::slo::RelativeContext;
 use crate::sections::{Draft, baseline, dataset, load, mix, report, request, scenario, search, server, slo, target, telemetry};
 use crate::sweep::{CaseLabels, Point, Setting, points};
-use crate::tree::Node;
+use crate::tree::{Node, last_segment};
 use crate::values::time::duration;
 use crate::vars::Variables;
 use llmscen_core::check::{Check, Subject};
@@ -77,8 +76,8 @@ pub(crate) fn plan(root: &Node, env: &BTreeMap<String, String>, review: &mut Rev
     let (seed, pause, audit, report) = frame.filter(|_| review.is_clean())?;
     let plan = Plan {
         id: String::new(),
-        name: root.get("name")?.text()?.into_owned(),
-        description: root.get("description").and_then(Node::text).map(|text| text.into_owned()),
+        name: root.get("name")?.string()?,
+        description: root.get("description").and_then(Node::string),
         seed,
         cases,
         quests,
@@ -146,7 +145,7 @@ fn aims(root: &Node, quests: &[CapacitySearch], cases: &[Case], review: &mut Rev
 fn frame(root: &Node) -> Option<(Seed, Nanos, AuditLimits, ReportSpec)> {
     let draft = Draft { root, labels: &Labels::default(), axes: &BTreeSet::new() };
     let seed = u64::try_from(root.get("seed")?.whole()?).ok()?;
-    let pause = root.get("pause").and_then(duration)?;
+    let pause = root.read("pause", duration)?;
     Some((Seed(seed), pause, scenario::decode_audit(&draft)?, report::decode(&draft)?))
 }
 
@@ -223,8 +222,8 @@ fn decode<T>(
 /// How each swept path is case_labels in case ids: by its last segment, or in full where two of them would be the same.
 fn names(points: &[Point]) -> BTreeMap<String, String> {
     let paths: BTreeSet<&str> = points.iter().flatten().map(|setting| setting.path.as_str()).collect();
-    let alone = |path: &str| paths.iter().filter(|other| last(other) == last(path)).count() == 1;
-    paths.iter().map(|path| ((*path).to_owned(), if alone(path) { last(path) } else { path }.to_owned())).collect()
+    let alone = |path: &str| paths.iter().filter(|other| last_segment(other) == last_segment(path)).count() == 1;
+    paths.iter().map(|path| ((*path).to_owned(), if alone(path) { last_segment(path) } else { path }.to_owned())).collect()
 }
 
 fn id(labels: &Labels, names: &BTreeMap<String, String>) -> String {

@@ -38,6 +38,14 @@ impl Mistake {
         self
     }
 
+    /// A second place, where there is one.
+    pub fn also_if(self, at: Option<Span>, label: &str) -> Mistake {
+        match at {
+            Some(at) => self.also(at, label),
+            None => self,
+        }
+    }
+
     /// A second place that belongs to it.
     pub fn also(mut self, at: Span, label: impl Into<String>) -> Mistake {
         self.also.push((at, label.into()));

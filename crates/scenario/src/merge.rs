@@ -5,7 +5,7 @@ use crate::parse::parse;
 use crate::schema_table::{Block, Kind};
 use crate::sections::scenario::SCENARIO;
 use crate::source::{COMMAND_LINE, scenarios_near};
-use crate::suggest::{list, near};
+use crate::suggest::{list, meant_or, near};
 use crate::tree::{Data, Entry, Node, Span};
 use crate::vars::Variables;
 use crate::{Input, source, sweep};
@@ -39,7 +39,7 @@ pub(crate) fn read_layers(input: &Input<'_>, review: &mut Review) -> Option<Vec<
 
 /// The files as one: what a file says wins over what it extends.
 pub(crate) fn merge_layers(layers: Vec<Node>) -> Node {
-    let nothing = Node::new(Span { file: 0, start: 0, end: 0 }, Data::Null);
+    let nothing = Node::new(Span::default(), Data::Null);
     layers.into_iter().reduce(merge).unwrap_or(nothing)
 }
 
@@ -138,11 +138,7 @@ fn base(
         review.push(Mistake::new(at, "`extends` is text", label));
         return None;
     };
-    let Some(path) = review.sources.find(at.file, &named) else {
-        let mistake = crate::validate::no_file(at, &named, review);
-        review.push(mistake);
-        return None;
-    };
+    let path = source::find_file(at, &named, review)?;
     let shown = review.sources.shown(at.file, &named, &path);
     if let Some(first) = chain.iter().position(|(own, _)| *own == path) {
         let names: Vec<&str> = chain[first..].iter().map(|(_, name)| name.as_str()).chain([shown.as_str()]).collect();
@@ -170,7 +166,7 @@ pub(crate) fn objectives(path: &Path, review: &mut Review) -> Option<Node> {
     let file = read_first(path, &path.display().to_string(), review)?;
     let text = review.sources.text(file);
     let node = parse(file, 0, &text, review)?;
-    let at = Span { end: node.at.start, ..node.at };
+    let at = node.at.before();
     match &node.data {
         Data::List(_) => {
             let entry = Entry { key: "slo".to_owned(), key_at: at, value: node };
@@ -264,7 +260,7 @@ pub(crate) fn set(root: &mut Node, settings: &[(String, String)], review: &mut R
         if !known(path) {
             let paths: Vec<String> = SCENARIO.scalar_paths().into_iter().map(|(path, _)| path).collect();
             let near = near(path, paths.iter().map(String::as_str));
-            let label = near.map_or("does not exist".to_owned(), |near| format!("did you mean `{near}`?"));
+            let label = meant_or(near, "does not exist");
             review.push(
                 Mistake::new(at, format!("unknown path `{path}`"), label)
                     .help("Usage: --set PATH=VALUE, for example --set load.concurrency=4"),

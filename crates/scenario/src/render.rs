@@ -7,7 +7,7 @@ pub(crate) mod values;
 
 use crate::render::body::{Body, Scope};
 use crate::render::speech::tools;
-use crate::sections::request::last;
+use crate::tree::last_segment;
 use llmscen_core::api::Api;
 use llmscen_core::plan::Case;
 use llmscen_core::prompt::Prompt;
@@ -98,7 +98,7 @@ impl Renderer {
         if !template.is_object() {
             return Err(RenderError::Shape);
         }
-        let labels = case.labels.0.iter().map(|(path, value)| (last(path).to_owned(), json!(value))).collect();
+        let labels = case.labels.0.iter().map(|(path, value)| (last_segment(path).to_owned(), json!(value))).collect();
         let place = case.target.api.place(MAX_TOKENS).map(|path| path.into_owned());
         let other = (place.as_deref() == Some(MAX_TOKENS)).then(|| NEW_LIMIT.to_owned());
         Ok(Renderer {

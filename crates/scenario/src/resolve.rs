@@ -8,9 +8,8 @@ use crate::secrets::{
     written_part,
 };
 use crate::sections::local;
-use crate::sections::request::last;
 use crate::sections::server::{ARGUMENT, COMMAND, command};
-use crate::tree::{Data, Node, Part, joined};
+use crate::tree::{Data, Node, Part, joined, last_segment};
 use crate::yaml;
 use llmscen_core::redact::is_distinct;
 use llmscen_core::url_secrets::{hidden, is_secret_name, is_url, is_veiled};
@@ -42,8 +41,12 @@ pub(crate) fn resolve(root: &Node, table: &'static Block, review: &mut Review) -
 
 /// The first 16 hex digits of a text's SHA-256.
 pub(crate) fn digest(text: &str) -> String {
-    let hash = Sha256::digest(text.as_bytes());
-    hash.iter().take(8).map(|byte| format!("{byte:02x}")).collect()
+    hex_digest(text, 8)
+}
+
+/// The first bytes of a text's SHA-256, in hex.
+pub(crate) fn hex_digest(text: &str, bytes: usize) -> String {
+    Sha256::digest(text.as_bytes()).iter().take(bytes).map(|byte| format!("{byte:02x}")).collect()
 }
 
 impl Writer<'_> {
@@ -122,9 +125,9 @@ impl Writer<'_> {
 
     fn swept(&mut self, node: &Node, path: &str) -> Value {
         match crate::sections::scenario::SCENARIO.kind_at(path) {
-            _ if is_hidden(last(path), node) => self.secret(node, last(path)),
+            _ if is_hidden(last_segment(path), node) => self.secret(node, last_segment(path)),
             Some(Kind::Template) => self.file(node),
-            Some(kind) => self.value(node, kind, last(path)),
+            Some(kind) => self.value(node, kind, last_segment(path)),
             None => self.free(node, TextSyntax::Text),
         }
     }
@@ -252,8 +255,8 @@ fn holds(leaf: &'static Leaf) -> bool {
 fn known(root: &Node) -> Vec<String> {
     let mut all: Vec<String> = Vec::new();
     let mut take = |node: &Node| match &node.data {
-        Data::List(items) => all.extend(items.iter().filter_map(|item| Some(item.text()?.into_owned()))),
-        _ => all.extend(node.text().map(|text| text.into_owned())),
+        Data::List(items) => all.extend(items.iter().filter_map(|item| Some(item.string()?))),
+        _ => all.extend(node.string()),
     };
     root.entry_at("target.api_key").iter().for_each(|entry| take(&entry.value));
     for path in ["target.headers", "target.server.env", "target.server.args"] {
@@ -284,7 +287,7 @@ impl Writer<'_> {
     }
 
     fn veiled_words(&mut self, node: &Node, name: &str) -> Value {
-        let text = node.text().map(|text| text.into_owned()).unwrap_or_default();
+        let text = node.string().unwrap_or_default();
         let own = if name == "command" { command(node).unwrap_or_default() } else { Vec::new() };
         let mut secrets: Vec<String> = behind_flags(&own).into_iter().map(|(_, value)| value).collect();
         let spelled_otherwise = secrets.iter().any(|secret| !text.contains(secret.as_str()));

@@ -6,7 +6,7 @@ use crate::schema_table::{Block, Default, Field, Kind, Rule, RuleKind};
 use crate::sections::Draft;
 use crate::sections::scenario::SCENARIO;
 use crate::suggest::list;
-use crate::tree::{Entry, Node};
+use crate::tree::{Entry, Node, last_segment};
 use std::borrow::Cow;
 
 /// Checks the rules of all fields in a section of a case. In a section that is known to be wrong nothing is missed: it may be
@@ -38,7 +38,7 @@ impl<'a> Place<'a> {
 
     /// The same, where the scenario has it; a default is none.
     fn written(&self, key: &str) -> Option<&'a Entry> {
-        self.entry(key).filter(|entry| is_written(entry))
+        self.entry(key).filter(|entry| entry.is_written())
     }
 
     /// Whether a value is one that its key can have, where that has names for all.
@@ -127,7 +127,7 @@ fn at_field(field: &Field, entry: &Entry, rule: &Rule, message: impl FnOnce(&str
 
 /// The mistake with the other key as a second place, where that is written.
 fn beside(mistake: Mistake, rule: &Rule, other: Option<&Entry>) -> Mistake {
-    match other.filter(|other| is_written(other) && !rule.other_reason.is_empty()) {
+    match other.filter(|other| other.is_written() && !rule.other_reason.is_empty()) {
         Some(other) => mistake.also(if rule.values.is_empty() { other.key_at } else { other.value.at }, rule.other_reason),
         None => mistake,
     }
@@ -192,7 +192,7 @@ fn without_effect(place: &Place<'_>, field: &Field, rule: &Rule) -> Option<Mista
         return None;
     }
     let message = |key: &str| match (found, rule.kind, rule.values) {
-        (_, RuleKind::OnlyWith, [only]) => format!("{key} needs `{}: {}`", last(other), only.trim_end_matches('*')),
+        (_, RuleKind::OnlyWith, [only]) => format!("{key} needs `{}: {}`", last_segment(other), only.trim_end_matches('*')),
         (Some(found), ..) => format!("{key} has no effect with {}", shown(other, found)),
         (None, ..) => format!("{key} has no effect without `{other}`"),
     };
@@ -200,10 +200,6 @@ fn without_effect(place: &Place<'_>, field: &Field, rule: &Rule) -> Option<Mista
     let listed = rule.kind == RuleKind::OnlyWith && rule.help.is_empty() && rule.values.len() > 1;
     let names = || list(rule.values.iter().copied(), "or");
     Some(if listed { mistake.help(format!("`{}` goes with {}.", field.name, names())) } else { mistake })
-}
-
-fn is_written(entry: &Entry) -> bool {
-    entry.key_at.start < entry.key_at.end
 }
 
 /// Whether a value is one of these; a `*` at the end of one stands for anything. None means any value.
@@ -218,11 +214,7 @@ fn text(node: &Node) -> Cow<'_, str> {
 }
 
 fn shown(path: &str, entry: &Entry) -> String {
-    format!("`{}: {}`", last(path), text(&entry.value))
-}
-
-fn last(path: &str) -> &str {
-    path.rsplit('.').next().unwrap_or(path)
+    format!("`{}: {}`", last_segment(path), text(&entry.value))
 }
 
 #[cfg(test)]

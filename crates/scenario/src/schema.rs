@@ -70,7 +70,7 @@ fn field(field: &'static Field) -> Value {
 }
 
 fn yaml_value(yaml: &str) -> Value {
-    defaults::value(yaml, Span { file: 0, start: 0, end: 0 }).json()
+    defaults::value(yaml, Span::default()).json()
 }
 
 fn kind(kind: &'static Kind) -> Value {

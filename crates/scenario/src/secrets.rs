@@ -1,10 +1,9 @@
 //! What must not be written down, and what is written in its place.
 
 use crate::schema_table::Kind;
-use crate::sections::request::last;
 use crate::sections::scenario::SCENARIO;
 use crate::sections::server::command;
-use crate::tree::{Data, Node, Part};
+use crate::tree::{Data, Node, Part, last_segment};
 use llmscen_core::plan::Plan;
 use llmscen_core::redact::is_distinct;
 use llmscen_core::target::{Place, Secret};
@@ -138,7 +137,7 @@ pub(crate) enum Origin {
 impl Origin {
     /// The origin of the value at a dotted path.
     pub fn of(path: &str) -> Origin {
-        let last = last(path);
+        let last = last_segment(path);
         let own = path.strip_prefix("mix.").and_then(|rest| rest.split_once('.')).map_or(path, |(_, rest)| rest);
         match SCENARIO.kind_at(path).or_else(|| SCENARIO.kind_at(own)) {
             Some(Kind::Secret) if USUAL_HEADERS.contains(&last.to_lowercase().as_str()) => Origin::Setting,
@@ -210,14 +209,14 @@ impl Found {
                 _ if matrix => entry.key.clone(),
                 _ => format!("{path}.{}", entry.key),
             };
-            match is_hidden(last(&entry.key), &entry.value) {
+            match is_hidden(last_segment(&entry.key), &entry.value) {
                 true => self.secret(&entry.value),
                 false => self.walk(&entry.value, &inner),
             }
         }
         for (index, item) in node.items().iter().enumerate() {
             let inner = if path == "mix" { format!("mix.{index}") } else { path.to_owned() };
-            match is_hidden(last(path), item) {
+            match is_hidden(last_segment(path), item) {
                 true => self.secret(item),
                 false => self.walk(item, &inner),
             }
@@ -232,7 +231,7 @@ impl Found {
     }
 
     fn leaf(&mut self, node: &Node, path: &str) {
-        let text = node.text().map(|text| text.into_owned()).unwrap_or_default();
+        let text = node.string().unwrap_or_default();
         let origin = Origin::of(path);
         let named = |part: &Part| matches!(part, Part::Env { name, .. } if is_secret_name(name));
         let parts = node.parts.as_deref().unwrap_or_default();
@@ -247,8 +246,7 @@ impl Found {
         }
         match origin {
             Origin::Secret => {
-                let all =
-                    if is_secret_name(path.rsplit('.').next().unwrap_or(path)) { &mut self.certain } else { &mut self.likely };
+                let all = if is_secret_name(last_segment(path)) { &mut self.certain } else { &mut self.likely };
                 all.extend(text.rsplit_once(' ').map(|(_, last)| last.to_owned()));
                 all.insert(text);
             }
@@ -259,7 +257,7 @@ impl Found {
     }
 
     fn secret(&mut self, node: &Node) {
-        let text = node.text().map(|text| text.into_owned());
+        let text = node.string();
         self.certain.extend(text.iter().filter_map(|text| Some(text.rsplit_once(' ')?.1.to_owned())));
         self.certain.extend(text);
         self.certain.extend(node.whole().map(|number| number.to_string()));

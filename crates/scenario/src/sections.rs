@@ -17,7 +17,7 @@ pub(crate) mod target;
 pub(crate) mod telemetry;
 
 use crate::fault::{Mistake, Review};
-use crate::tree::{Data, Entry, Node, Span};
+use crate::tree::{Entry, Node, Span};
 use llmscen_core::api::Api;
 use llmscen_core::labels::Labels;
 use std::borrow::Cow;
@@ -44,19 +44,39 @@ impl<'a> Draft<'a> {
         self.root.entry_at(path)
     }
 
+    /// The value at a path, as `parse` reads it.
+    pub fn read<T>(&self, path: &str, parse: impl FnOnce(&'a Node) -> Option<T>) -> Option<T> {
+        self.get(path).and_then(parse)
+    }
+
+    /// The entries at a path; none where there is no mapping.
+    pub fn entries_at(&self, path: &str) -> &'a [Entry] {
+        self.root.entries_at(path)
+    }
+
+    /// The items at a path; none where there is no list.
+    pub fn items_at(&self, path: &str) -> &'a [Node] {
+        self.root.items_at(path)
+    }
+
     /// The text at a path.
     pub fn text(&self, path: &str) -> Option<Cow<'a, str>> {
-        self.get(path).and_then(Node::text)
+        self.read(path, Node::text)
+    }
+
+    /// The text at a path, owned.
+    pub fn string(&self, path: &str) -> Option<String> {
+        self.read(path, Node::string)
     }
 
     /// `true` or `false` at a path.
     pub fn flag(&self, path: &str) -> Option<bool> {
-        if let Data::Bool(value) = self.get(path)?.data { Some(value) } else { None }
+        self.read(path, Node::flag)
     }
 
-    /// The whole number at a path, where it is none below zero.
-    pub fn count(&self, path: &str) -> Option<u64> {
-        self.get(path).and_then(Node::whole).and_then(|n| u64::try_from(n).ok())
+    /// The whole number at a path, where it fits the type.
+    pub fn count<T: TryFrom<i64>>(&self, path: &str) -> Option<T> {
+        self.read(path, Node::whole).and_then(|number| T::try_from(number).ok())
     }
 
     /// The file that is named at a path.
@@ -68,7 +88,7 @@ impl<'a> Draft<'a> {
 
     /// The entry at a path, where somebody wrote it; a default is none.
     pub fn written(&self, path: &str) -> Option<&'a Entry> {
-        self.entry(path).filter(|entry| entry.key_at.start < entry.key_at.end)
+        self.entry(path).filter(|entry| entry.is_written())
     }
 
     /// The protocol.
@@ -80,10 +100,7 @@ impl<'a> Draft<'a> {
 
     /// The mistake, and the place of the protocol where one was written.
     pub fn also_api(&self, mistake: Mistake, label: &str) -> Mistake {
-        match self.written("target.api") {
-            Some(entry) => mistake.also(entry.value.at, label),
-            None => mistake,
-        }
+        mistake.also_if(self.written("target.api").map(|entry| entry.value.at), label)
     }
 
     /// Whether the matrix sets that path, in this case or another: then what belongs to the others may stand beside it.
@@ -105,6 +122,6 @@ impl<'a> Draft<'a> {
 
     /// Where a section's key stands, or where the scenario begins.
     pub fn place(&self, path: &str) -> Span {
-        self.entry(path).map_or(Span { end: self.root.at.start, ..self.root.at }, |entry| entry.key_at)
+        self.entry(path).map_or(self.root.at.before(), |entry| entry.key_at)
     }
 }

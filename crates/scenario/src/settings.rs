@@ -1,10 +1,10 @@
 //! The settings of a resolved plan as flat paths: what two runs must have in common to be compared; and what `--set` may name.
 
+use crate::resolve::hex_digest;
 use crate::schema_table::{Block, Kind};
 use crate::sections::scenario::SCENARIO;
 use crate::suggest::near;
 use serde_json::Value;
-use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
 use std::path::Path;
 
@@ -44,8 +44,7 @@ fn flatten(path: &str, value: &Value, found: &mut BTreeMap<String, String>) {
         other => other.to_string(),
     };
     let short = |text: String| {
-        let digest: String = Sha256::digest(text.as_bytes()).iter().take(6).map(|byte| format!("{byte:02x}")).collect();
-        if text.len() > LONG { format!("sha256:{digest}") } else { text }
+        if text.len() > LONG { format!("sha256:{}", hex_digest(&text, 6)) } else { text }
     };
     found.insert(path.to_owned(), short(text));
 }

@@ -275,12 +275,17 @@ pub(crate) fn at_file(node: &Node, review: &mut Review) -> Option<String> {
     }
 }
 
+/// The file that is named at `at`. Files that there is none.
+pub(crate) fn find_file(at: Span, named: &str, review: &mut Review) -> Option<PathBuf> {
+    let found = review.sources.find(at.file, named);
+    if found.is_none() {
+        review.push(no_file(at, named, review));
+    }
+    found
+}
+
 fn read(at: Span, named: &str, review: &mut Review) -> Option<usize> {
-    let Some(path) = review.sources.find(at.file, named) else {
-        let mistake = no_file(at, named, review);
-        review.push(mistake);
-        return None;
-    };
+    let path = find_file(at, named, review)?;
     let shown = review.sources.shown(at.file, named, &path);
     load(at, &path, &shown, review)
 }

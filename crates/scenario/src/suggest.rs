@@ -39,6 +39,11 @@ fn plain(word: &str) -> String {
     word.to_lowercase().replace('-', "_")
 }
 
+/// The label at an unknown word: the word that was meant, or else `otherwise`.
+pub(crate) fn meant_or(meant: Option<&str>, otherwise: &str) -> String {
+    meant.map_or_else(|| otherwise.to_owned(), |meant| format!("did you mean `{meant}`?"))
+}
+
 /// `` `a`, `b` and `c` ``, with the conjunction of choice.
 pub(crate) fn list<'a>(words: impl IntoIterator<Item = &'a str>, conjunction: &str) -> String {
     let quoted: Vec<String> = words.into_iter().map(|word| format!("`{word}`")).collect();

@@ -189,7 +189,7 @@ fn settled(row: &Point, review: &Review) -> bool {
 }
 
 fn whole(row: &Point) -> Span {
-    let first = row.first().map_or(Span { file: 0, start: 0, end: 0 }, |setting| setting.path_at);
+    let first = row.first().map_or(Span::default(), |setting| setting.path_at);
     Span { end: row.iter().map(|setting| setting.value.at.end).max().unwrap_or(first.end), ..first }
 }
 

@@ -7,7 +7,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 /// A range of bytes in one of the texts that were read.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Span {
     /// Index of the text.
     pub file: usize,
@@ -21,6 +21,18 @@ impl Span {
     /// The bytes.
     pub fn range(self) -> Range<usize> {
         self.start..self.end
+    }
+
+    /// The empty span in front of it: the place of what is not written.
+    pub fn before(self) -> Span {
+        Span { end: self.start, ..self }
+    }
+}
+
+impl Entry {
+    /// Whether the file has it; a default has an empty span.
+    pub fn is_written(&self) -> bool {
+        self.key_at.start < self.key_at.end
     }
 }
 
@@ -147,6 +159,16 @@ impl Node {
         }
     }
 
+    /// The text, owned.
+    pub fn string(&self) -> Option<String> {
+        self.text().map(Cow::into_owned)
+    }
+
+    /// `true` or `false`.
+    pub fn flag(&self) -> Option<bool> {
+        if let Data::Bool(value) = self.data { Some(value) } else { None }
+    }
+
     /// The whole number.
     pub fn whole(&self) -> Option<i64> {
         if let Data::Int(value) = self.data { Some(value) } else { None }
@@ -224,6 +246,26 @@ impl Node {
         self.entry_at(path).map(|entry| &entry.value)
     }
 
+    /// The value at a dotted path, as `parse` reads it.
+    pub fn read<T>(&self, path: &str, parse: impl FnOnce(&Node) -> Option<T>) -> Option<T> {
+        self.get(path).and_then(parse)
+    }
+
+    /// The entries at a dotted path; none where there is no mapping.
+    pub fn entries_at(&self, path: &str) -> &[Entry] {
+        self.get(path).map(Node::entries).unwrap_or_default()
+    }
+
+    /// The items at a dotted path; none where there is no list.
+    pub fn items_at(&self, path: &str) -> &[Node] {
+        self.get(path).map(Node::items).unwrap_or_default()
+    }
+
+    /// The entries that are texts.
+    pub fn string_pairs(&self) -> impl Iterator<Item = (String, String)> {
+        self.entries().iter().filter_map(|entry| Some((entry.key.clone(), entry.value.string()?)))
+    }
+
     /// Removes a key.
     pub fn remove(&mut self, key: &str) -> Option<Entry> {
         let Data::Map(entries) = &mut self.data else { return None };
@@ -270,6 +312,11 @@ impl Node {
     }
 }
 
+/// The last segment of a dotted path.
+pub(crate) fn last_segment(path: &str) -> &str {
+    path.rsplit('.').next().unwrap_or(path)
+}
+
 /// The text that the parts make; a reference stays as it was written.
 pub(crate) fn joined(parts: &[Part]) -> String {
     parts
@@ -309,7 +356,7 @@ mod tests {
 
     #[test]
     fn setting_a_path_replaces_what_stands_in_its_way() {
-        let at = Span { file: 0, start: 0, end: 0 };
+        let at = Span::default();
         let mut node = Node::new(at, Data::Map(Vec::new()));
         node.set("load.rate", at, Node::new(at, Data::Text("8/s".into())));
         node.set("load.rate.deep", at, Node::new(at, Data::Int(1)));
@@ -320,7 +367,7 @@ mod tests {
 
     #[test]
     fn items_of_a_list_are_reached_by_name_and_by_index() {
-        let at = Span { file: 0, start: 0, end: 0 };
+        let at = Span::default();
         let item = |name: &str| {
             let mut item = Node::new(at, Data::Map(Vec::new()));
             item.put("name", at, Node::new(at, Data::Text(name.into())));

@@ -4,15 +4,15 @@
 use crate::fault::{Mistake, Review};
 use crate::schema_table::{Block, Field, Kind};
 use crate::sections::scenario::SCENARIO;
-use crate::suggest::{list, near};
-use crate::sweep;
+use crate::suggest::{list, meant_or, near};
 use crate::tree::{Data, Entry, Node, Span};
+use crate::{source, sweep};
 
 /// Holds the whole scenario against its table.
 pub(crate) fn scenario(root: &Node, table: &'static Block, review: &mut Review) {
     keys(root.entries(), table, "a scenario", review);
     review.section.clear();
-    let top = Span { end: root.at.start, ..root.at };
+    let top = root.at.before();
     missing(root, table, "a scenario", top, review);
     // The matrix comes last, for it is held against all the other tables.
     if let Some(matrix) = root.get("matrix") {
@@ -205,10 +205,7 @@ fn range(low: f64, high: f64) -> String {
 
 fn file(entry: &Entry, review: &mut Review) {
     let Some(named) = entry.value.text() else { return review.push(not_text(entry)) };
-    if review.sources.find(entry.value.at.file, &named).is_none() {
-        let mistake = no_file(entry.value.at, &named, review);
-        review.push(mistake);
-    }
+    source::find_file(entry.value.at, &named, review);
 }
 
 fn hub(entry: &Entry, review: &mut Review) {
@@ -242,7 +239,7 @@ fn choice(entry: &Entry, known: &'static [(&'static str, &'static str)], later: 
     if later.contains(&text.as_ref()) {
         return review.push(not_yet(entry.value.at, &text).help(format!("Today `{key}` may be {exist}.")));
     }
-    let label = near(&text, words()).map_or("does not exist".to_owned(), |meant| format!("did you mean `{meant}`?"));
+    let label = meant_or(near(&text, words()), "does not exist");
     let one = if key == "bodies" { key } else { key.strip_suffix('s').unwrap_or(key) };
     let message = format!("unknown {one} `{text}`");
     review.push(Mistake::new(entry.value.at, message, label).help(format!("`{key}` may be {exist}.")));

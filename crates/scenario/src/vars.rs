@@ -7,7 +7,7 @@
 mod interpolation;
 
 use crate::fault::{Mistake, Review};
-use crate::suggest::near;
+use crate::suggest::{meant_or, near};
 use crate::tree::{Data, Entry, Node, Part, Span, joined};
 use crate::vars::interpolation::{Meaning, Piece};
 use llmscen_core::bounds;
@@ -220,8 +220,7 @@ impl<'a> Variables<'a> {
         }
         let at = review.sources.part(node, text, piece.range.clone());
         let known = self.env.keys().map(String::as_str).filter(|_| !review.is_flooded());
-        let label = near(name, known).filter(|near| *near != name);
-        let label = label.map_or("is not set".to_owned(), |near| format!("did you mean `{near}`?"));
+        let label = meant_or(near(name, known).filter(|near| *near != name), "is not set");
         let mistake = Mistake::new(at, format!("environment variable `{name}` is not set"), label);
         review.lacks(node.at, name, mistake.help(format!("Set it, or give a default: ${{{name}:-…}}.")));
         Vec::new()
@@ -240,8 +239,7 @@ impl<'a> Variables<'a> {
             return Some(value);
         }
         let names = if review.is_flooded() { Vec::new() } else { self.names() };
-        let label = near(path, names.iter().map(String::as_str))
-            .map_or("does not exist".to_owned(), |near| format!("did you mean `{near}`?"));
+        let label = meant_or(near(path, names.iter().map(String::as_str)), "does not exist");
         let mistake = Mistake::new(at, format!("unknown reference `{path}`"), label);
         review.push(mistake.help("A text may refer to `vars` and to fields that this file sets; {{ \"{{\" }} is two braces."));
         None

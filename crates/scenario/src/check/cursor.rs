@@ -117,6 +117,14 @@ impl<'a> Cursor<'a> {
         (self.at < self.text.len()).then(|| self.at..self.text.trim_end().len())
     }
 
+    /// Fails where text is left behind a `noun`.
+    pub fn expect_end(&self, noun: &str) -> Result<(), CheckError> {
+        match self.rest() {
+            None => Ok(()),
+            Some(range) => Err(CheckError::new(range, format!("text after the end of the {noun}"), "does not belong here")),
+        }
+    }
+
     /// A range that can be underlined: at the end of the text, its last character.
     pub fn visible(&self, range: Range<usize>) -> Range<usize> {
         if !range.is_empty() {

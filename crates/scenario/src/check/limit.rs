@@ -3,22 +3,9 @@
 use crate::check::CheckError;
 use crate::check::cursor::Cursor;
 use crate::suggest::near;
-use crate::values::number::percent;
+use crate::values::number::{SIZE_UNITS, factor, percent};
 use llmscen_core::units::{Unit, to_percent};
 use std::ops::Range;
-
-/// The units of memory, in bytes.
-const SIZES: [(&str, f64); 9] = [
-    ("B", 1.0),
-    ("KB", 1e3),
-    ("MB", 1e6),
-    ("GB", 1e9),
-    ("TB", 1e12),
-    ("KiB", 1024.0),
-    ("MiB", 1_048_576.0),
-    ("GiB", 1_073_741_824.0),
-    ("TiB", 1_099_511_627_776.0),
-];
 
 /// The units of time: name, power of ten in seconds, factor.
 const TIMES: [(&str, i32, f64); 7] =
@@ -118,16 +105,14 @@ fn convert(text: &str, value: f64, word: &str, unit: Unit) -> Option<f64> {
             // The decimal point is moved in the text, so that 0.3s is 300 ms to the last bit.
             spelled(power + own).map(|scaled| scaled * factor)
         }
-        Unit::Bytes => spelled(0).zip(size(word)).map(|(value, factor)| value * factor),
-        Unit::BytesPerSecond => spelled(0).zip(size(word.strip_suffix("/s")?)).map(|(value, factor)| value * factor),
+        Unit::Bytes => spelled(0).zip(factor(&SIZE_UNITS, word)).map(|(value, factor)| value * factor),
+        Unit::BytesPerSecond => {
+            spelled(0).zip(factor(&SIZE_UNITS, word.strip_suffix("/s")?)).map(|(value, factor)| value * factor)
+        }
         Unit::Share => (word == "%").then(|| percent(text)).flatten(),
         Unit::Celsius => ["", "C", unit.symbol()].contains(&word).then_some(value),
         _ => (word.is_empty() || word == unit.symbol()).then_some(value),
     }
-}
-
-fn size(word: &str) -> Option<f64> {
-    SIZES.iter().find(|(name, _)| *name == word).map(|(_, bytes)| *bytes)
 }
 
 fn name(unit: Unit) -> &'static str {

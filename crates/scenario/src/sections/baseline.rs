@@ -4,7 +4,7 @@ use crate::fault::{Mistake, Review};
 use crate::schema_table::Leaf;
 use crate::suggest::{list, near};
 use crate::tree::{Data, Node, Span};
-use crate::values::expect;
+use crate::values::{expect, object_schema};
 use crate::{source, validate};
 use llmscen_core::baseline::{BASELINE_SCHEMA, Baseline, BaselineCase, Figure, Known, LEVELS, SINGLE_SCHEMA, SPREAD, Spread};
 use llmscen_core::check::{Check, Confidence, Subject};
@@ -28,9 +28,7 @@ pub(crate) static BASELINE: Leaf = Leaf {
     schema: || {
         let if_missing = serde_json::json!({ "enum": [ERROR, INCONCLUSIVE] });
         let keys = serde_json::json!({ "path": { "type": "string" }, "if_missing": if_missing });
-        let block =
-            serde_json::json!({ "type": "object", "properties": keys, "required": ["path"], "additionalProperties": false });
-        serde_json::json!({ "anyOf": [{ "type": "string" }, block] })
+        serde_json::json!({ "anyOf": [{ "type": "string" }, object_schema(keys, &["path"])] })
     },
     check: |node, review| {
         let keys = |node: &Node| node.entries().iter().all(|entry| ["path", "if_missing"].contains(&entry.key.as_str()));

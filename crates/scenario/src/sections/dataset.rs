@@ -1,7 +1,7 @@
 //! `dataset`: where the prompts come from.
 
 use crate::fault::{Mistake, Review};
-use crate::schema_table::{Block, Default, Kind, conflicts_with, field, only_with, required_with, unused_with};
+use crate::schema_table::{Block, Default, Kind, Rule, conflicts_with, field, only_with, required_with, unused_with};
 use crate::secrets::{behind_flags, looks_secret};
 use crate::sections::server::{COMMAND, command};
 use crate::sections::{Draft, local};
@@ -20,6 +20,11 @@ use llmscen_core::target::Secret;
 use llmscen_core::url_secrets::is_secret_name;
 
 const MOST: i64 = u32::MAX as i64;
+
+/// The field is read for these kinds only.
+const fn only_kinds(kinds: &'static [&'static str]) -> Rule {
+    only_with(&["kind"], kinds).reason("is not read").beside("this kind")
+}
 
 static PROMPT_TOKENS: Block = Block {
     doc: "Rows outside of these lengths are dropped and counted.",
@@ -57,45 +62,45 @@ pub(crate) static DATASET: Block = Block {
             Kind::File,
             "The file: .jsonl, .json, .csv, .parquet or .txt; for `images` a folder. `builtin` is a small set that ships with the tool, for openqa, messages, sharegpt, embeddings, rerank and trace.",
         )
-        .example("data/prompts.jsonl").rules(&[only_with(&["kind"], &["line_by_line", "openqa", "longalpaca", "rows", "messages", "sharegpt", "trace", "embeddings", "rerank", "images"]).reason("is not read").beside("this kind"), required_with(&["kind"], &["line_by_line", "rows", "messages", "sharegpt", "trace", "embeddings", "rerank"])]),
+        .example("data/prompts.jsonl").rules(&[only_kinds(&["line_by_line", "openqa", "longalpaca", "rows", "messages", "sharegpt", "trace", "embeddings", "rerank", "images"]), required_with(&["kind"], &["line_by_line", "rows", "messages", "sharegpt", "trace", "embeddings", "rerank"])]),
         field(
             "command",
             Kind::Leaf(&COMMAND),
             "`command`: the program and its arguments, a text that is split as a shell does, or a list; no shell runs it. It prints a JSON object a line on stdout, with the columns of `rows`. A line that is none, and an exit status other than 0, is an error. It is started once for a run, read only as far as requests need rows, and ended with the run; warm-up, rounds and cases take its rows one after another like those of a file, and `on_exhausted: cycle` sends the printed rows again. `LLMSCEN_SEED` and `LLMSCEN_MODEL` in its environment are `seed` and `target.model`.",
         )
-        .example("python3 make_prompts.py --n 100").rules(&[only_with(&["kind"], &["command"]).reason("is not read").beside("this kind"), required_with(&["kind"], &["command"])]),
+        .example("python3 make_prompts.py --n 100").rules(&[only_kinds(&["command"]), required_with(&["kind"], &["command"])]),
         field("cwd", Kind::File, "`command`: its working folder; `.` is the folder of the scenario.")
             .defaults(Default::Where("kind", &["command"], "."))
-            .example("tools").rules(&[only_with(&["kind"], &["command"]).reason("is not read").beside("this kind")]),
+            .example("tools").rules(&[only_kinds(&["command"])]),
         field("timeout", Kind::Leaf(&SPAN), "`command`: how long it may take until its first row.")
             .defaults(Default::Where("kind", &["command"], "60s"))
-            .example("5m").rules(&[only_with(&["kind"], &["command"]).reason("is not read").beside("this kind")]),
+            .example("5m").rules(&[only_kinds(&["command"])]),
         field("columns", Kind::Map(&Kind::Text), "The file's own column, or dotted path, for each field that the kind reads.")
-            .example("{ prompt: instruction }").rules(&[only_with(&["kind"], &["openqa", "longalpaca", "rows", "command", "messages", "sharegpt", "trace", "embeddings", "rerank"]).reason("is not read").beside("this kind")]),
+            .example("{ prompt: instruction }").rules(&[only_kinds(&["openqa", "longalpaca", "rows", "command", "messages", "sharegpt", "trace", "embeddings", "rerank"])]),
         field("text", Kind::Text, "`prompt`: the prompt, or `@file`. `images`: the text beside the pictures.")
             .defaults(Default::Where("kind", &["images"], "Describe what you see."))
-            .example("Write a haiku.").rules(&[only_with(&["kind"], &["prompt", "images"]).reason("is not read").beside("this kind"), required_with(&["kind"], &["prompt"])]),
+            .example("Write a haiku.").rules(&[only_kinds(&["prompt", "images"]), required_with(&["kind"], &["prompt"])]),
         field("tokens", Kind::Leaf(&QUANTITY), "`random`: the prompt's length, a number or a distribution. `prefix`: that of the part of its own.")
-            .example("1024").rules(&[only_with(&["kind"], &["random", "prefix"]).reason("is not read").beside("this kind"), required_with(&["kind"], &["random", "prefix"])]),
+            .example("1024").rules(&[only_kinds(&["random", "prefix"]), required_with(&["kind"], &["random", "prefix"])]),
         field("shared_prefix", Kind::Whole(0, MOST), "`random`: tokens at its beginning that all prompts share.")
             .defaults(Default::Where("kind", &["random"], "0"))
-            .example("256").rules(&[only_with(&["kind"], &["random"]).reason("is not read").beside("this kind")]),
-        field("groups", Kind::Whole(1, MOST), "`prefix`: groups of prompts that share a beginning.").example("8").rules(&[only_with(&["kind"], &["prefix"]).reason("is not read").beside("this kind"), required_with(&["kind"], &["prefix"])]),
-        field("per_group", Kind::Whole(1, MOST), "`prefix`: prompts of a group; without it there is no end.").example("50").rules(&[only_with(&["kind"], &["prefix"]).reason("is not read").beside("this kind")]),
-        field("prefix_tokens", Kind::Whole(1, MOST), "`prefix`: tokens of the shared beginning.").example("2048").rules(&[only_with(&["kind"], &["prefix"]).reason("is not read").beside("this kind"), required_with(&["kind"], &["prefix"])]),
+            .example("256").rules(&[only_kinds(&["random"])]),
+        field("groups", Kind::Whole(1, MOST), "`prefix`: groups of prompts that share a beginning.").example("8").rules(&[only_kinds(&["prefix"]), required_with(&["kind"], &["prefix"])]),
+        field("per_group", Kind::Whole(1, MOST), "`prefix`: prompts of a group; without it there is no end.").example("50").rules(&[only_kinds(&["prefix"])]),
+        field("prefix_tokens", Kind::Whole(1, MOST), "`prefix`: tokens of the shared beginning.").example("2048").rules(&[only_kinds(&["prefix"]), required_with(&["kind"], &["prefix"])]),
         field("trace", Kind::Block(&TRACE), "`trace`: how the log is read.")
             .defaults(Default::Where("kind", &["trace"], "{}"))
-            .example("{ layout: mooncake }").rules(&[only_with(&["kind"], &["trace"]).reason("is not read").beside("this kind")]),
+            .example("{ layout: mooncake }").rules(&[only_kinds(&["trace"])]),
         field("batch", Kind::Whole(1, MOST), "`embeddings`: texts in one request.")
             .defaults(Default::Where("kind", &["embeddings"], "1"))
-            .example("16").rules(&[only_with(&["kind"], &["embeddings"]).reason("is not read").beside("this kind")]),
+            .example("16").rules(&[only_kinds(&["embeddings"])]),
         field("documents", Kind::Whole(1, MOST), "`rerank`: documents in one request; without it as many as the row has.")
-            .example("10").rules(&[only_with(&["kind"], &["rerank"]).reason("is not read").beside("this kind")]),
+            .example("10").rules(&[only_kinds(&["rerank"])]),
         field("sizes", Kind::Leaf(&SIZES), "`images`: width and height in pixels of generated pictures, taken in turn.")
-            .example("[512x512, [640, 480]]").rules(&[only_with(&["kind"], &["images"]).reason("is not read").beside("this kind"), conflicts_with(&["path"], &[]).reason("generated pictures here").beside("those of a folder here").help("Keep one of the two."), required_with(&["kind", "path"], &["images"])]),
+            .example("[512x512, [640, 480]]").rules(&[only_kinds(&["images"]), conflicts_with(&["path"], &[]).reason("generated pictures here").beside("those of a folder here").help("Keep one of the two."), required_with(&["kind", "path"], &["images"])]),
         field("count", Kind::Whole(1, 1000), "`images`: pictures in one request.")
             .defaults(Default::Where("kind", &["images"], "1"))
-            .example("2").rules(&[only_with(&["kind"], &["images"]).reason("is not read").beside("this kind")]),
+            .example("2").rules(&[only_kinds(&["images"])]),
         field(
             "tokenizer",
             Kind::Hub,
@@ -103,9 +108,9 @@ pub(crate) static DATASET: Block = Block {
         )
         .example("Qwen/Qwen2.5-7B-Instruct"),
         field("prompt_tokens", Kind::Block(&PROMPT_TOKENS), "Which lengths are taken.").example("{ min: 16, max: 4096 }"),
-        field("shape", Kind::Block(&SHAPE), "The length that texts are brought to.").example("{ tokens: 1024 }").rules(&[only_with(&["kind"], &["prompt", "line_by_line", "openqa", "longalpaca", "rows", "command", "messages", "sharegpt", "embeddings"]).reason("is not read").beside("this kind")]),
+        field("shape", Kind::Block(&SHAPE), "The length that texts are brought to.").example("{ tokens: 1024 }").rules(&[only_kinds(&["prompt", "line_by_line", "openqa", "longalpaca", "rows", "command", "messages", "sharegpt", "embeddings"])]),
         field("turns", Kind::Block(&TURNS), "Conversations turn by turn; without it every row is one request.")
-            .example("{ think_time: 2s }").rules(&[only_with(&["kind"], &["messages", "sharegpt", "rows", "command"]).reason("is not read").beside("this kind")]),
+            .example("{ think_time: 2s }").rules(&[only_kinds(&["messages", "sharegpt", "rows", "command"])]),
         field("order", ORDER, "In which order rows are taken.").default("sequential").example("shuffle").rules(&[conflicts_with(&["kind"], &["command"]).when("shuffle").reason("needs all rows first").help("Shuffle in the command: `LLMSCEN_SEED` in its environment is the seed of the run.")]),
         field("on_exhausted", ON_EXHAUSTED, "What happens when the rows run out.").default("cycle").example("stop"),
         field("strict", Kind::Bool, "A row that does not fit stops the run; otherwise it is reported, left out and counted.")
@@ -133,7 +138,6 @@ pub(crate) fn decode(draft: &Draft<'_>, review: &mut Review) -> Option<DatasetSp
         let at = draft.get("dataset.prompt_tokens.min")?.at;
         review.push(Mistake::new(at, format!("empty length range: `min` {min} is greater than `max` {max}"), "is above `max`"));
     }
-    let columns = draft.get("dataset.columns").map(Node::entries).unwrap_or_default();
     Some(DatasetSpec {
         path: match kind.as_ref() {
             "command" => printed(draft, review).map(|command| command.shown()),
@@ -150,12 +154,12 @@ pub(crate) fn decode(draft: &Draft<'_>, review: &mut Review) -> Option<DatasetSp
             "fail" | "error" => OnExhausted::Fail,
             _ => OnExhausted::Cycle,
         },
-        system: draft.text("dataset.system").map(|text| text.into_owned()),
-        columns: columns.iter().filter_map(|own| Some((own.key.clone(), own.value.text()?.into_owned()))).collect(),
+        system: draft.string("dataset.system"),
+        columns: draft.get("dataset.columns").into_iter().flat_map(Node::string_pairs).collect(),
         // What a program prints by accident must not become fewer rows.
         strict: draft.flag("dataset.strict")? || kind == "command",
         cache_bust: draft.flag("dataset.cache_bust")?,
-        cache_seed: draft.get("cache_seed").and_then(seed).map(Seed),
+        cache_seed: draft.read("cache_seed", seed).map(Seed),
         shape: shape(draft, review),
         turns: turns(draft),
         ..DatasetSpec::of(source(draft, &kind, review)?)
@@ -170,7 +174,7 @@ fn printed(draft: &Draft<'_>, review: &mut Review) -> Option<CommandSpec> {
         words,
         cwd: draft.file("dataset.cwd", review)?,
         env: environment(draft),
-        timeout: draft.get("dataset.timeout").and_then(duration)?,
+        timeout: draft.read("dataset.timeout", duration)?,
     })
 }
 
@@ -185,7 +189,7 @@ fn secrets(draft: &Draft<'_>, words: &[String]) -> Vec<Secret> {
     };
     let mut found: Vec<String> = node.into_iter().chain(items).flat_map(parts).filter_map(variable).collect();
     found.extend(behind_flags(words).into_iter().map(|(_, value)| value));
-    found.extend(draft.text("target.api_key").map(|key| key.into_owned()));
+    found.extend(draft.string("target.api_key"));
     found.retain(|value| looks_secret(value));
     found.sort_by_key(|value| std::cmp::Reverse(value.len()));
     found.into_iter().map(Secret::new).collect()
@@ -193,7 +197,7 @@ fn secrets(draft: &Draft<'_>, words: &[String]) -> Vec<Secret> {
 
 fn source(draft: &Draft<'_>, kind: &str, review: &mut Review) -> Option<Source> {
     let count = |key: &str| draft.count(&format!("dataset.{key}"));
-    let tokens = || draft.get("dataset.tokens").and_then(quantity);
+    let tokens = || draft.read("dataset.tokens", quantity);
     Some(match kind {
         "prompt" => Source::Prompt(source::at_file(draft.get("dataset.text")?, review)?),
         "line_by_line" => Source::LineByLine,
@@ -216,7 +220,7 @@ fn source(draft: &Draft<'_>, kind: &str, review: &mut Review) -> Option<Source> 
         "embeddings" => Source::Embeddings { batch: count("batch")? },
         "rerank" => Source::Rerank { documents: count("documents") },
         _ => Source::Images(ImagesSpec {
-            sizes: draft.get("dataset.sizes").and_then(sizes).unwrap_or_default(),
+            sizes: draft.read("dataset.sizes", sizes).unwrap_or_default(),
             count: count("count")?,
             text: source::at_file(draft.get("dataset.text")?, review)?,
         }),
@@ -225,8 +229,8 @@ fn source(draft: &Draft<'_>, kind: &str, review: &mut Review) -> Option<Source> 
 
 /// What a command can tell runs apart by.
 fn environment(draft: &Draft<'_>) -> Vec<(String, String)> {
-    let seed = draft.count("seed").map(|seed| ("LLMSCEN_SEED".to_owned(), seed.to_string()));
-    let model = draft.get("target.model").and_then(models).and_then(|all| Some(all.into_iter().next()?.name));
+    let seed = draft.count::<u64>("seed").map(|seed| ("LLMSCEN_SEED".to_owned(), seed.to_string()));
+    let model = draft.read("target.model", models).and_then(|all| Some(all.into_iter().next()?.name));
     seed.into_iter().chain(model.map(|model| ("LLMSCEN_MODEL".to_owned(), model))).collect()
 }
 
@@ -387,7 +391,6 @@ pub(crate) fn log(draft: &Draft<'_>, path: &str, review: &mut Review) -> TraceSp
         let mistake = Mistake::new(at.at, "this window of the log is empty", "ends before it starts");
         review.push(mistake.also(draft.place(&format!("{path}.start")), "starts here"));
     }
-    let models = node("model_mapping").map(Node::entries).unwrap_or_default();
     TraceSpec {
         layout: match draft.text(&format!("{path}.layout")).as_deref() {
             Some("mooncake") => Layout::Mooncake,
@@ -398,7 +401,7 @@ pub(crate) fn log(draft: &Draft<'_>, path: &str, review: &mut Review) -> TraceSp
         },
         start,
         end,
-        model_mapping: models.iter().filter_map(|own| Some((own.key.clone(), own.value.text()?.into_owned()))).collect(),
+        model_mapping: node("model_mapping").into_iter().flat_map(Node::string_pairs).collect(),
         match_output_length: draft.flag(&format!("{path}.match_output_length")).unwrap_or(false),
     }
 }
@@ -406,7 +409,7 @@ pub(crate) fn log(draft: &Draft<'_>, path: &str, review: &mut Review) -> TraceSp
 /// The length that texts are brought to.
 fn shape(draft: &Draft<'_>, review: &Review) -> Option<TextShape> {
     Some(TextShape {
-        tokens: draft.get("dataset.shape.tokens").and_then(quantity)?,
+        tokens: draft.read("dataset.shape.tokens", quantity)?,
         mode: if draft.text("dataset.shape.mode").as_deref() == Some("cap") { ShapeMode::Cap } else { ShapeMode::Exact },
         fill_from: draft.file("dataset.shape.fill_from", review),
     })
@@ -416,8 +419,8 @@ fn shape(draft: &Draft<'_>, review: &Review) -> Option<TextShape> {
 fn turns(draft: &Draft<'_>) -> Option<Turns> {
     draft.get("dataset.turns")?;
     Some(Turns {
-        think_time: draft.get("dataset.turns.think_time").and_then(wait),
-        max: draft.count("dataset.turns.max").and_then(|n| u32::try_from(n).ok()),
+        think_time: draft.read("dataset.turns.think_time", wait),
+        max: draft.count("dataset.turns.max"),
         keep_reasoning: draft.flag("dataset.turns.keep_reasoning").unwrap_or(false),
     })
 }

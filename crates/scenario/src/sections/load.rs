@@ -13,6 +13,10 @@ use llmscen_core::stage::{RateStage, UserStage};
 
 const MOST: i64 = 1_000_000;
 
+const WITH_PATH: Rule = requires(&["path"])
+    .reason("there is no file here")
+    .help("Without `path` the log is the dataset's: set this key in `dataset.trace`.");
+
 static TRACE: Block = Block {
     doc: "Arrivals as a log has them: of the dataset, where it is a trace, or of a file of its own.",
     short: None,
@@ -23,19 +27,11 @@ static TRACE: Block = Block {
         field("layout", dataset::LAYOUT, "With `path`: how its columns are named.")
             .defaults(Default::With("path", "auto"))
             .example("azure")
-            .rules(&[requires(&["path"])
-                .reason("there is no file here")
-                .help("Without `path` the log is the dataset's: set this key in `dataset.trace`.")]),
+            .rules(&[WITH_PATH]),
         field("start", Kind::Leaf(&DURATION), "With `path`: only what arrived so long after the first request, or later.")
             .example("5m")
-            .rules(&[requires(&["path"])
-                .reason("there is no file here")
-                .help("Without `path` the log is the dataset's: set this key in `dataset.trace`.")]),
-        field("end", Kind::Leaf(&SPAN), "With `path`: only what arrived before this.").example("10m").rules(&[requires(&[
-            "path",
-        ])
-        .reason("there is no file here")
-        .help("Without `path` the log is the dataset's: set this key in `dataset.trace`.")]),
+            .rules(&[WITH_PATH]),
+        field("end", Kind::Leaf(&SPAN), "With `path`: only what arrived before this.").example("10m").rules(&[WITH_PATH]),
     ],
 };
 
@@ -106,12 +102,12 @@ pub(crate) fn decode(draft: &Draft<'_>, review: &mut Review) -> Option<(Load, Op
     let load = Load {
         shape,
         requests: fixed.or(requests.and_then(times).and_then(|times| times.of(users))),
-        duration: draft.get("load.duration").and_then(duration),
+        duration: draft.read("load.duration", duration),
         warmup: warmup(draft.get("load.warmup")?, users)?,
-        graceful_stop: draft.get("load.graceful_stop").and_then(duration)?,
-        max_in_flight: draft.count("load.max_in_flight").and_then(|n| u32::try_from(n).ok()),
+        graceful_stop: draft.read("load.graceful_stop", duration)?,
+        max_in_flight: draft.count("load.max_in_flight"),
         stop_when_saturated: draft.flag("load.stop_when_saturated").unwrap_or(false),
-        spread: draft.get("load.spread").and_then(duration).unwrap_or_default(),
+        spread: draft.read("load.spread", duration).unwrap_or_default(),
     };
     ends(draft, &load, requests.is_some(), review);
     check_stages(draft, &load, review);
@@ -155,7 +151,7 @@ fn shape(draft: &Draft<'_>, review: &mut Review) -> Option<(Shape, Option<u64>)>
         "concurrency" => Shape::Closed { users: u32::try_from(last.value.whole()?).ok()? },
         "rate" => match rate(&last.value)? {
             Rate::Burst => Shape::Burst,
-            Rate::PerSecond(rate) => Shape::Open { rate, arrival: draft.get("load.arrivals").and_then(arrivals)? },
+            Rate::PerSecond(rate) => Shape::Open { rate, arrival: draft.read("load.arrivals", arrivals)? },
         },
         "stages" => decode_stages(draft, last, review)?,
         "static" => return decode_static(draft).map(|(shape, requests)| (shape, Some(requests))),
@@ -298,7 +294,7 @@ fn decode_stages(draft: &Draft<'_>, list: &Entry, review: &mut Review) -> Option
     let shape = if first.key == "rate" {
         let stage = |(entry, span): (&&Entry, _)| Some(RateStage { rate: stage_rate(&entry.value)?, span: span? });
         let stages = kinds.iter().zip(spans).map(stage).collect::<Option<Vec<_>>>()?;
-        Shape::Rates { stages: stages.into(), arrival: draft.get("load.arrivals").and_then(arrivals)? }
+        Shape::Rates { stages: stages.into(), arrival: draft.read("load.arrivals", arrivals)? }
     } else {
         let stage = |(entry, span): (&&Entry, _)| {
             let (from, to) = stage_users(&entry.value)?;
@@ -373,9 +369,9 @@ static STATIC: Block = Block {
 
 /// The shape, and how many requests it measures.
 fn decode_static(draft: &Draft<'_>) -> Option<(Shape, u64)> {
-    let (batch, rounds) = (draft.count("load.static.batch")?, draft.count("load.static.rounds")?);
-    let requests = batch.saturating_mul(rounds);
-    let batch = u32::try_from(batch).ok()?;
+    let batch: u32 = draft.count("load.static.batch")?;
+    let rounds: u64 = draft.count("load.static.rounds")?;
+    let requests = u64::from(batch).saturating_mul(rounds);
     match draft.text("load.static.barrier")?.as_ref() {
         "none" => Some((Shape::Closed { users: batch }, requests)),
         _ => Some((Shape::Static { batch }, requests)),

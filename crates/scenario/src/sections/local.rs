@@ -3,7 +3,7 @@
 use crate::fault::{Mistake, Review};
 use crate::schema_table::{Block, Default, Field, Kind, Rule, field, only_with, unused_with};
 use crate::sections::Draft;
-use crate::tree::{Data, Node, Span};
+use crate::tree::{Data, Node};
 use crate::validate::no_file;
 use crate::values::target::models;
 use llmscen_core::api::Api;
@@ -103,7 +103,7 @@ pub(crate) fn normalize(root: &mut Node) {
     let Some(api) = root.entry_at("target.api").filter(|api| api.value.text().as_deref() == Some(Api::Local.name())) else {
         return;
     };
-    let at = Span { end: api.key_at.start, ..api.key_at };
+    let at = api.key_at.before();
     if root.get("target.local").is_none() {
         root.set("target.local", at, Node::new(at, Data::Map(Vec::new())));
     }
@@ -153,17 +153,16 @@ pub(crate) fn place(draft: &Draft<'_>, review: &mut Review) -> Option<Place> {
         review.push(mistake.help(format!("Build it with `--features {feature}`, or take `device: cpu`.")));
     }
     warn_of_threads(draft, review);
-    let small = |path: &str| draft.count(path).and_then(|n| u32::try_from(n).ok());
     Some(Place::Local(Local {
         device,
-        index: small("target.local.index")?,
+        index: draft.count("target.local.index")?,
         dtype: match draft.text("target.local.dtype")?.as_ref() {
             "f32" => Dtype::F32,
             "f16" => Dtype::F16,
             "bf16" => Dtype::Bf16,
             _ => Dtype::Auto,
         },
-        threads: small("target.local.threads"),
+        threads: draft.count("target.local.threads"),
         batch: batch(draft, review),
         logits: draft.flag("request.keep.logits").unwrap_or(false),
     }))
@@ -172,7 +171,7 @@ pub(crate) fn place(draft: &Draft<'_>, review: &mut Review) -> Option<Place> {
 /// Warns of more threads than cores.
 fn warn_of_threads(draft: &Draft<'_>, review: &mut Review) {
     let cores = std::thread::available_parallelism().map_or(u64::MAX, |cores| cores.get() as u64);
-    if let (Some(threads), Some(node)) = (draft.count("target.local.threads"), draft.get("target.local.threads"))
+    if let (Some(threads), Some(node)) = (draft.count::<u64>("target.local.threads"), draft.get("target.local.threads"))
         && threads > cores
         && !review.sources.stored
     {
@@ -182,8 +181,8 @@ fn warn_of_threads(draft: &Draft<'_>, review: &mut Review) {
 
 /// Requests of a batch at the most: those of a static load are its own.
 fn batch(draft: &Draft<'_>, review: &mut Review) -> u32 {
-    let small = |path: &str| draft.count(path).and_then(|n| u32::try_from(n).ok());
-    let (own, load) = (small("target.local.batch"), small("load.static.batch"));
+    let own: Option<u32> = draft.count("target.local.batch");
+    let load: Option<u32> = draft.count("load.static.batch");
     if let (Some(own), Some(load), Some(entry)) = (own, load, draft.entry("target.local.batch"))
         && own != load
     {

@@ -5,7 +5,7 @@ use crate::rules;
 use crate::schema_table::{Block, Kind, field};
 use crate::sections::scenario::SCENARIO;
 use crate::sections::{Draft, dataset, request};
-use crate::suggest::{list, near};
+use crate::suggest::{list, meant_or, near};
 use crate::tree::{Data, Node};
 use crate::values::load::{RATE, Rate, rate};
 use crate::values::text::NAME;
@@ -37,7 +37,7 @@ pub(crate) static MIX: Block = Block {
 };
 
 fn items(root: &Node) -> &[Node] {
-    root.get("mix").map(Node::items).unwrap_or_default()
+    root.items_at("mix")
 }
 
 /// Whether an entry has arrivals of its own.
@@ -61,14 +61,14 @@ fn per_second(item: &Node) -> Option<f64> {
 pub(crate) fn normalize(root: &mut Node, swept: &dyn Fn(&str) -> bool) {
     if by_rate(root) {
         if root.get("load.arrivals").is_none() && !swept("load.arrivals") && root.get("load").is_some() {
-            let at = tree::Span { end: root.at.start, ..root.at };
+            let at = root.at.before();
             root.set("load.arrivals", at, Node::new(at, Data::Text("poisson".to_owned())));
         }
         return;
     }
     for index in 0..items(root).len() {
         let at = root.at;
-        let at = tree::Span { end: at.start, ..at };
+        let at = at.before();
         if root.get(&format!("mix.{index}.weight")).is_none() {
             root.set(&format!("mix.{index}.weight"), at, Node::new(at, Data::Int(1)));
         }
@@ -150,7 +150,7 @@ fn nobody(draft: &Draft<'_>, review: &mut Review) {
 /// Files axes of a matrix or a search that lead to an entry which is not there.
 pub(crate) fn axes(root: &Node, axes: &BTreeSet<String>, review: &mut Review) {
     let items = items(root);
-    let names: Vec<String> = items.iter().filter_map(|item| Some(item.get("name")?.text()?.into_owned())).collect();
+    let names: Vec<String> = items.iter().filter_map(|item| Some(item.get("name")?.string()?)).collect();
     let names = || names.iter().map(String::as_str);
     for path in axes {
         let Some((name, _)) = path.strip_prefix("mix.").and_then(|rest| rest.split_once('.')) else { continue };
@@ -158,7 +158,7 @@ pub(crate) fn axes(root: &Node, axes: &BTreeSet<String>, review: &mut Review) {
         if index || names().any(|own| own == name) {
             continue;
         }
-        let label = near(name, names()).map_or("has no such entry".to_owned(), |meant| format!("did you mean `{meant}`?"));
+        let label = meant_or(near(name, names()), "has no such entry");
         let section = if root.get("search.vary").and_then(Node::text).as_deref() == Some(path) { "search" } else { "matrix" };
         let at = root.entry_at(section).map_or(root.at, |entry| entry.key_at);
         let mistake = Mistake::new(at, format!("`{path}` leads to no entry of `mix`"), label);
@@ -171,7 +171,7 @@ pub(crate) fn axes(root: &Node, axes: &BTreeSet<String>, review: &mut Review) {
 
 /// One entry, decoded in the place of what the scenario says for all.
 fn entry(draft: &Draft<'_>, item: &Node, review: &mut Review) -> Option<Entry> {
-    let name = item.get("name")?.text()?.into_owned();
+    let name = item.get("name")?.string()?;
     if item.get("dataset").or(draft.get("dataset.kind")).is_none() {
         let mistake = Mistake::new(item.get("name")?.at, format!("`{name}` has no dataset"), "what does it ask?");
         review.push(mistake.help("Give it a `dataset`, or the scenario one for all entries that have none."));

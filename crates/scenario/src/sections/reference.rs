@@ -3,7 +3,7 @@
 use crate::check::{parse_subject, parse_value};
 use crate::fault::{Mistake, Review};
 use crate::schema_table::Leaf;
-use crate::suggest::{list, near};
+use crate::suggest::{list, meant_or, near};
 use crate::tree::{Data, Entry, Node, Span};
 use crate::values::expect;
 use llmscen_core::baseline::Known;
@@ -36,8 +36,7 @@ fn check(node: &Node, review: &mut Review) {
         match parse_subject(&entry.key) {
             Ok(subject) => figures(&entry.value, &subject, review),
             Err(error) => {
-                let mistake = Mistake::new(entry.key_at, error.message, error.label);
-                review.push(error.help.into_iter().fold(mistake, Mistake::help));
+                review.push(error.into_mistake(entry.key_at));
             }
         }
     }
@@ -70,7 +69,7 @@ fn stated(node: &Node, subject: &Subject, review: &mut Review) -> Option<Stated>
         return Some(Stated { value: number(node, subject, review)?, ends: None, sd: None });
     }
     if let Some(strange) = node.entries().iter().find(|entry| !PARTS.contains(&entry.key.as_str())) {
-        let label = near(&strange.key, PARTS).map_or("does not exist".to_owned(), |near| format!("did you mean `{near}`?"));
+        let label = meant_or(near(&strange.key, PARTS), "does not exist");
         let mistake = Mistake::new(strange.key_at, format!("unknown key `{}`", strange.key), label);
         review.push(mistake.help("A value has `value`, and `low` and `high`, or `sd`."));
         return None;
@@ -110,9 +109,8 @@ fn number(node: &Node, subject: &Subject, review: &mut Review) -> Option<f64> {
     match parse_value(&text, subject) {
         Ok(value) => Some(value),
         Err(error) => {
-            let at = review.sources.part(node, &text, error.range);
-            let mistake = Mistake::new(at, error.message, error.label);
-            review.push(error.help.into_iter().fold(mistake, Mistake::help));
+            let at = review.sources.part(node, &text, error.range.clone());
+            review.push(error.into_mistake(at));
             None
         }
     }
@@ -120,7 +118,7 @@ fn number(node: &Node, subject: &Subject, review: &mut Review) -> Option<f64> {
 
 /// The matrix values that a key such as `load.concurrency=16,request.max_tokens=128` names.
 fn labels(key: &str) -> Option<Labels> {
-    let nowhere = Span { file: 0, start: 0, end: 0 };
+    let nowhere = Span::default();
     let pair = |pair: &str| {
         let (path, value) = pair.split_once('=')?;
         let value = Node::new(nowhere, Data::plain(value.trim())).scalar()?;
@@ -131,11 +129,10 @@ fn labels(key: &str) -> Option<Labels> {
 
 /// Files keys that name what the matrix does not sweep.
 pub(crate) fn axes(root: &Node, apart: &BTreeSet<String>, review: &mut Review) {
-    let tables = root.get("reference").map(Node::entries).unwrap_or_default().iter().filter(|entry| by_case(&entry.value));
+    let tables = root.entries_at("reference").iter().filter(|entry| by_case(&entry.value));
     for key in tables.flat_map(|table| table.value.entries()) {
         for (path, _) in labels(&key.key).unwrap_or_default().0.iter().filter(|(path, _)| !apart.contains(path)) {
-            let label = near(path, apart.iter().map(String::as_str));
-            let label = label.map_or("is not swept".to_owned(), |meant| format!("did you mean `{meant}`?"));
+            let label = meant_or(near(path, apart.iter().map(String::as_str)), "is not swept");
             let swept = list(apart.iter().map(String::as_str), "and");
             let mistake = Mistake::new(key.key_at, format!("`{path}` does not tell cases apart"), label);
             review.push(mistake.help(format!("A reference names what the matrix sweeps; here that is {swept}.")));

@@ -2,6 +2,7 @@
 
 use crate::schema_table::{Block, Kind, field};
 use crate::sections::Draft;
+use crate::tree::Node;
 use llmscen_core::artifacts::{Bodies, Store};
 use llmscen_core::export_format::Peer;
 use llmscen_core::plan::{Format, ReportSpec};
@@ -100,12 +101,12 @@ pub(crate) fn decode(draft: &Draft<'_>) -> Option<ReportSpec> {
     if bodies != Bodies::None && !store.contains(&Store::Sqlite) {
         store.push(Store::Sqlite);
     }
-    let named = draft.get("report.compat").map(|list| list.items()).unwrap_or_default();
+    let named = draft.items_at("report.compat");
     let compat =
         Peer::ALL.into_iter().filter(|peer| named.iter().any(|item| item.text().as_deref() == Some(peer.name()))).collect();
     Some(ReportSpec {
         formats: chosen(draft, "report.formats", &FORMATS)?,
-        dir: draft.text("report.dir")?.into_owned(),
+        dir: draft.string("report.dir")?,
         store,
         bodies,
         compat,
@@ -190,29 +191,27 @@ pub(crate) fn decode_track(draft: &Draft<'_>, name: &str) -> Track {
 
 fn mlflow(draft: &Draft<'_>, name: &str) -> Option<Mlflow> {
     let at = |key: &str| format!("report.track.mlflow.{key}");
-    let text = |key: &str| draft.text(&at(key)).map(|text| text.into_owned()).filter(|text| !text.is_empty());
-    let tags = draft.get(&at("tags")).map(|node| node.entries()).unwrap_or_default();
+    let text = |key: &str| draft.string(&at(key)).filter(|text| !text.is_empty());
     Some(Mlflow {
         url: text("url")?,
         experiment: text("experiment").unwrap_or_else(|| name.to_owned()),
         token: text("token").map(Secret::new),
         login: text("username").map(|user| (user, Secret::new(text("password").unwrap_or_default()))),
-        tags: tags.iter().filter_map(|entry| Some((entry.key.clone(), entry.value.text()?.into_owned()))).collect(),
+        tags: draft.get(&at("tags")).into_iter().flat_map(Node::string_pairs).collect(),
         files: files(draft, &at("files")),
     })
 }
 
 fn wandb(draft: &Draft<'_>) -> Option<Wandb> {
     let at = |key: &str| format!("report.track.wandb.{key}");
-    let text = |key: &str| draft.text(&at(key)).map(|text| text.into_owned());
-    let tags = draft.get(&at("tags")).map(|node| node.items()).unwrap_or_default();
+    let text = |key: &str| draft.string(&at(key));
     Some(Wandb {
         project: text("project")?,
         entity: text("entity"),
         api_key: text("api_key").filter(|key| !key.is_empty()).map(Secret::new),
         mode: if text("mode").as_deref() == Some("offline") { WandbMode::Offline } else { WandbMode::Online },
         python: text("python").unwrap_or_else(|| "python3".into()),
-        tags: tags.iter().filter_map(|node| node.text().map(|text| text.into_owned())).collect(),
+        tags: draft.items_at(&at("tags")).iter().filter_map(Node::string).collect(),
         files: files(draft, &at("files")),
     })
 }

@@ -7,8 +7,8 @@ use crate::schema_table::{Block, Kind, conflicts_with, field, one_of, only_with,
 use crate::sections::local::WITHOUT_LOCAL;
 use crate::sections::{Draft, local};
 use crate::source;
-use crate::suggest::{list, near};
-use crate::tree::{Data, Node, Span};
+use crate::suggest::{list, meant_or, near};
+use crate::tree::{Data, Node, Span, last_segment};
 use crate::values::jsonpath::{DONE, PATH, PATHS, done, paths};
 use crate::values::number::{QUANTITY, SHARE, quantity, share};
 use crate::values::target::{CAUSES, causes};
@@ -143,7 +143,7 @@ pub(crate) fn decode(draft: &Draft<'_>, review: &mut Review) -> Option<RequestSp
     Some(RequestSpec {
         template: template.map(|node| node.json()),
         stream,
-        max_tokens: draft.get("request.max_tokens").and_then(quantity),
+        max_tokens: draft.read("request.max_tokens", quantity),
         sampling,
         extra: extra.map(object).unwrap_or_default(),
         extract: api.and_then(|api| decode_extract(draft, api)),
@@ -189,7 +189,8 @@ fn leaves(node: &Node, draft: &Draft<'_>, used: &mut BTreeSet<String>, review: &
 }
 
 fn variables(leaf: &Leaf, node: &Node, draft: &Draft<'_>, review: &mut Review) {
-    let cases: Vec<&str> = std::iter::once("max_tokens").chain(draft.labels.0.iter().map(|(path, _)| last(path))).collect();
+    let cases: Vec<&str> =
+        std::iter::once("max_tokens").chain(draft.labels.0.iter().map(|(path, _)| last_segment(path))).collect();
     for path in leaf.variables() {
         let (root, rest) = path.split_once('.').unwrap_or((&path, ""));
         let (word, known): (&str, &[&str]) = match (root, rest) {
@@ -198,7 +199,7 @@ fn variables(leaf: &Leaf, node: &Node, draft: &Draft<'_>, review: &mut Review) {
             _ => continue,
         };
         let meant = near(word, known.iter().copied().filter(|_| !review.is_flooded()));
-        let label = meant.map_or("does not exist".to_owned(), |meant| format!("did you mean `{meant}`?"));
+        let label = meant_or(meant, "does not exist");
         let written = match &node.data {
             Data::Text(text) => text.as_str(),
             _ => "",
@@ -211,11 +212,6 @@ fn variables(leaf: &Leaf, node: &Node, draft: &Draft<'_>, review: &mut Review) {
                 .help(format!("{owner} {}.", list(known.iter().copied(), "and"))),
         );
     }
-}
-
-/// The last segment of a dotted path.
-pub(crate) fn last(path: &str) -> &str {
-    path.rsplit('.').next().unwrap_or(path)
 }
 
 /// Protocols that generate nothing, and so have no stream.
@@ -314,7 +310,7 @@ fn decode_extract(draft: &Draft<'_>, api: Api) -> Option<Extract> {
     if api != Api::Custom {
         return None;
     }
-    let text = |path: &str| draft.text(&format!("request.extract.{path}")).map(|text| text.into_owned());
+    let text = |path: &str| draft.string(&format!("request.extract.{path}"));
     Some(Extract {
         framing: text("framing").map(|word| match word.as_str() {
             "ndjson" => Framing::Ndjson,
@@ -332,7 +328,7 @@ fn decode_extract(draft: &Draft<'_>, api: Api) -> Option<Extract> {
         finish: text("finish"),
         id: text("id"),
         error: text("error"),
-        done: draft.get("request.extract.done").and_then(done),
+        done: draft.read("request.extract.done", done),
     })
 }
 
@@ -403,13 +399,13 @@ fn stands(draft: &Draft<'_>, path: &str, key: &str, review: &mut Review) -> Opti
 /// What is tried once more. Files one that is only swept.
 pub(super) fn retry(draft: &Draft<'_>, review: &mut Review) -> Option<Retry> {
     stands(draft, "request.retry", "on", review)?;
-    let (statuses, kinds) = draft.get("request.retry.on").and_then(causes)?;
+    let (statuses, kinds) = draft.read("request.retry.on", causes)?;
     Some(Retry {
         statuses,
         kinds,
         honor: draft.text("request.retry.honor").as_deref() == Some("retry-after"),
-        max: draft.count("request.retry.max").and_then(|n| u32::try_from(n).ok())?,
-        wait: draft.get("request.retry.wait").and_then(duration)?,
+        max: draft.count("request.retry.max")?,
+        wait: draft.read("request.retry.wait", duration)?,
     })
 }
 
@@ -421,7 +417,7 @@ fn cancel(draft: &Draft<'_>, review: &mut Review) -> Option<Cancel> {
         (None, Some(tokens)) => Departure::Tokens(quantity(tokens)?),
         _ => return None,
     };
-    Some(Cancel { share: draft.get("request.cancel.share").and_then(share)?, when })
+    Some(Cancel { share: draft.read("request.cancel.share", share)?, when })
 }
 
 #[cfg(test)]

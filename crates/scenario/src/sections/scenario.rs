@@ -4,10 +4,10 @@ use crate::fault::{Mistake, Review};
 use crate::schema_table::{Block, Default, Field, Kind, Leaf, field};
 use crate::sections::{Draft, baseline, dataset, load, mix, reference, report, request, search, slo, target, telemetry};
 use crate::tree::{Data, Node};
-use crate::values::expect;
 use crate::values::number::{SEED, SHARE, share};
 use crate::values::text::NAME;
 use crate::values::time::{DURATION, SPAN, duration};
+use crate::values::{expect, object_schema};
 use llmscen_core::plan::{AuditLimits, Case};
 
 /// The keys of a scenario.
@@ -126,13 +126,13 @@ pub(crate) static AUDIT: Block = Block {
 /// The limits of a checked scenario.
 pub(crate) fn decode_audit(draft: &Draft<'_>) -> Option<AuditLimits> {
     Some(AuditLimits {
-        lag_p99: draft.get("audit.lag_p99").and_then(duration)?,
-        achieved: draft.get("audit.achieved").and_then(share)?,
-        cpu: draft.get("audit.cpu").and_then(share)?,
-        stall_p99: draft.get("audit.stall_p99").and_then(duration)?,
-        idle: draft.get("audit.idle").and_then(share)?,
-        stalled: draft.get("audit.stalled").and_then(share)?,
-        cache: draft.get("audit.cache").and_then(share)?,
+        lag_p99: draft.read("audit.lag_p99", duration)?,
+        achieved: draft.read("audit.achieved", share)?,
+        cpu: draft.read("audit.cpu", share)?,
+        stall_p99: draft.read("audit.stall_p99", duration)?,
+        idle: draft.read("audit.idle", share)?,
+        stalled: draft.read("audit.stalled", share)?,
+        cache: draft.read("audit.cache", share)?,
     })
 }
 
@@ -148,9 +148,7 @@ pub(crate) static ROUNDS: Leaf = Leaf {
     schema: || {
         let count = serde_json::json!({ "type": "integer", "minimum": 1, "maximum": MOST });
         let keys = serde_json::json!({ "count": count, "restart": { "type": "boolean" } });
-        let block =
-            serde_json::json!({ "type": "object", "properties": keys, "required": ["count"], "additionalProperties": false });
-        serde_json::json!({ "anyOf": [count, block] })
+        serde_json::json!({ "anyOf": [count, object_schema(keys, &["count"])] })
     },
     check,
 };
@@ -214,7 +212,7 @@ pub(crate) fn restarts(root: &Node, cases: &[Case], review: &mut Review) {
     let Some(entry) = restart.filter(|_| !said && cases.iter().any(|case| case.target.server.is_none())) else { return };
     let label = "the run cannot restart this target";
     let mistake = Mistake::new(entry.key_at, "`rounds.restart` needs a managed server", label);
-    let mistake = root.entry_at("target").map_or(mistake.clone(), |target| mistake.also(target.key_at, "has no `server`"));
+    let mistake = mistake.also_if(root.entry_at("target").map(|target| target.key_at), "has no `server`");
     review.push(mistake.help("Add `target.server`, for example `server: { preset: vllm }`, or remove `restart`."));
 }
 

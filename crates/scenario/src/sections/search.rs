@@ -4,7 +4,7 @@ use crate::fault::{Mistake, Review};
 use crate::schema_table::{Block, Kind, field};
 use crate::sections::scenario;
 use crate::sections::scenario::SCENARIO;
-use crate::suggest::near;
+use crate::suggest::{meant_or, near};
 use crate::sweep::Setting;
 use crate::tree::{Data, Entry, Node, Span};
 use crate::validate;
@@ -65,13 +65,13 @@ pub(crate) struct Varied {
 
 /// The path that a search varies.
 pub(crate) fn path(root: &Node) -> Option<String> {
-    root.get("search.vary").and_then(Node::text).map(|path| path.into_owned())
+    root.get("search.vary").and_then(Node::string)
 }
 
 /// The search of a checked scenario. Files what contradicts itself; `axes` are the paths of the matrix.
 pub(crate) fn decode(root: &Node, axes: &BTreeSet<String>, review: &mut Review) -> Option<Varied> {
     let vary = root.entry_at("search.vary")?;
-    let path = vary.value.text()?.into_owned();
+    let path = vary.value.string()?;
     let kind = numeric(vary, &path, review)?;
     swept(root, vary, &path, axes, review);
     let (low, high) = range(root.entry_at("search.range")?, review)?;
@@ -93,7 +93,7 @@ pub(crate) fn decode(root: &Node, axes: &BTreeSet<String>, review: &mut Review) 
         precision: share(&precision.value)?,
         confirm: root.get("search.confirm").and_then(Node::whole).and_then(|n| u32::try_from(n).ok())?,
         goal: if root.get("search.goal")?.text()? == "goodput" { Goal::Goodput } else { Goal::Slo },
-        drain: root.get("search.drain").and_then(duration)?,
+        drain: root.read("search.drain", duration)?,
     };
     let spec = if whole { SearchSpec { start: spec.start.round(), ..spec } } else { spec };
     if spec.precision <= 0.0 || spec.size() > MOST {
@@ -132,8 +132,7 @@ fn numeric(vary: &Entry, path: &str, review: &mut Review) -> Option<&'static Kin
         Some(_) => "is no number".to_owned(),
         None => {
             let known: Vec<String> = paths().map(|(own, _)| own).collect();
-            near(path, known.iter().map(String::as_str))
-                .map_or("does not exist".to_owned(), |meant| format!("did you mean `{meant}`?"))
+            meant_or(near(path, known.iter().map(String::as_str)), "does not exist")
         }
     };
     let mistake = Mistake::new(vary.value.at, format!("`{path}` is no field to search"), label);
@@ -144,7 +143,7 @@ fn numeric(vary: &Entry, path: &str, review: &mut Review) -> Option<&'static Kin
 fn swept(root: &Node, vary: &Entry, path: &str, axes: &BTreeSet<String>, review: &mut Review) {
     if axes.contains(path) {
         let mistake = Mistake::new(vary.value.at, format!("`{path}` is searched and swept"), "the matrix sets it too");
-        let mistake = root.entry_at("matrix").map_or(mistake.clone(), |matrix| mistake.also(matrix.key_at, "here"));
+        let mistake = mistake.also_if(root.entry_at("matrix").map(|matrix| matrix.key_at), "here");
         review.push(mistake.help("Remove it from one of the two; other paths may be swept, and each case is searched."));
     }
     if axes.iter().any(|axis| axis.starts_with("search."))

@@ -116,11 +116,11 @@ pub(crate) fn decode(
             env,
             cwd,
             ready: ready?,
-            timeout: draft.get("target.server.ready.timeout").and_then(duration)?,
-            interval: draft.get("target.server.ready.interval").and_then(duration)?,
+            timeout: draft.read("target.server.ready.timeout", duration)?,
+            interval: draft.read("target.server.ready.interval", duration)?,
             log: log?,
             per_case: draft.flag("target.server.per_case")?,
-            grace: draft.get("target.server.stop.grace").and_then(duration)?,
+            grace: draft.read("target.server.stop.grace", duration)?,
         })
     };
     (server(), metrics)
@@ -145,7 +145,7 @@ fn words(draft: &Draft<'_>, preset: Option<&Preset>, on: &On<'_>, review: &mut R
         (None, Some(preset)) => preset.command(on),
         (None, None) => return None,
     };
-    let args = draft.get("target.server.args").map(Node::entries).unwrap_or_default();
+    let args = draft.entries_at("target.server.args");
     for entry in args.iter().filter(|entry| entry.key.trim_matches('-').is_empty() || entry.key.contains(char::is_whitespace)) {
         let mistake = Mistake::new(entry.key_at, "this is not the name of an argument", "has no letter, or a space");
         review.push(mistake.help("`max_num_seqs` is `--max-num-seqs`; what stands at no flag belongs into `command`."));
@@ -198,7 +198,7 @@ fn readiness(draft: &Draft<'_>, preset: Option<&Preset>, root: String, review: &
 
 /// What the preset needs, and what is written, which goes before.
 fn env(draft: &Draft<'_>, preset: Option<&Preset>, on: &On<'_>, review: &mut Review) -> Vec<(String, Secret)> {
-    let entries = draft.get("target.server.env").map(Node::entries).unwrap_or_default();
+    let entries = draft.entries_at("target.server.env");
     for entry in entries {
         if entry.key.is_empty() || entry.key.contains(['=', '\0']) {
             let mistake = Mistake::new(
@@ -212,7 +212,7 @@ fn env(draft: &Draft<'_>, preset: Option<&Preset>, on: &On<'_>, review: &mut Rev
             review.push(Mistake::new(entry.value.at, "this value holds a zero byte", "no program takes that"));
         }
     }
-    let own = entries.iter().filter_map(|entry| Some((entry.key.clone(), entry.value.text()?.into_owned())));
+    let own = draft.get("target.server.env").into_iter().flat_map(Node::string_pairs);
     let preset = preset.map(|preset| preset.env(on)).unwrap_or_default();
     let preset = preset.into_iter().filter(|(name, _)| entries.iter().all(|entry| entry.key != *name));
     preset.chain(own).map(|(name, value)| (name, Secret::new(value))).collect()
@@ -220,7 +220,7 @@ fn env(draft: &Draft<'_>, preset: Option<&Preset>, on: &On<'_>, review: &mut Rev
 
 fn log(draft: &Draft<'_>, review: &mut Review) -> Option<String> {
     let entry = draft.entry("target.server.log")?;
-    let name = entry.value.text()?.into_owned();
+    let name = entry.value.string()?;
     if name.contains(['/', '\\', '\0']) || !name.ends_with(".log") || name.len() == 4 {
         let mistake =
             Mistake::new(entry.value.at, "`log` must be the name of a file that ends with `.log`", "is none in the run folder");

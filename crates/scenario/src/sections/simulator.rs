@@ -3,7 +3,7 @@
 use crate::schema_table::{Block, Default, Kind, field};
 use crate::secrets::from_env;
 use crate::sections::target::{SIMULATOR as WORD, simulator_path};
-use crate::tree::{Data, Node, Span};
+use crate::tree::{Data, Node};
 use crate::values::number::{SHARE, share};
 use crate::values::time::{DURATION, duration};
 use llmscen_core::api::Api;
@@ -99,7 +99,7 @@ pub(crate) fn add_block(root: &mut Node, swept: &BTreeSet<String>) {
     if !always && url.is_some_and(from_env) {
         root.set("target.simulator", root.at, Node::new(root.at, Data::Null));
     }
-    let at = Span { end: root.at.start, ..root.at };
+    let at = root.at.before();
     if (always || swept.contains("target.url")) && root.get("target.simulator").is_none() {
         root.set("target.simulator", at, Node::new(at, Data::Map(Vec::new())));
     }
@@ -124,13 +124,13 @@ pub(crate) fn decode(node: &Node) -> Option<Simulator> {
         block_tokens: count("block_tokens")?,
         default_output_tokens: count("default_output_tokens")?,
         faults: faults(node.get("faults")?)?,
-        prefix_cache: flag(node, "prefix_cache")?,
+        prefix_cache: node.read("prefix_cache", Node::flag)?,
     })
 }
 
 fn faults(node: &Node) -> Option<Faults> {
     let (span, count) = (|path| span(node, path), |path| count(node, path));
-    let part = |path| node.get(path).and_then(share);
+    let part = |path| node.read(path, share);
     Some(Faults {
         error: part("error")?,
         error_status: u16::try_from(count("error_status")?).ok()?,
@@ -143,27 +143,19 @@ fn faults(node: &Node) -> Option<Faults> {
         split: count("split")?,
         coalesce: count("coalesce")?,
         tokens_per_chunk: count("tokens_per_chunk")?,
-        role_chunk: flag(node, "role_chunk")?,
-        no_usage: flag(node, "no_usage")?,
+        role_chunk: node.read("role_chunk", Node::flag)?,
+        no_usage: node.read("no_usage", Node::flag)?,
         reasoning_tokens: count("reasoning_tokens")?,
         comment_every: count("comment_every")?,
     })
 }
 
 fn span(node: &Node, path: &str) -> Option<Nanos> {
-    node.get(path).and_then(duration)
+    node.read(path, duration)
 }
 
 fn count(node: &Node, path: &str) -> Option<u32> {
     u32::try_from(node.get(path)?.whole()?).ok()
-}
-
-/// `true` or `false` at a path.
-pub(crate) fn flag(node: &Node, path: &str) -> Option<bool> {
-    match node.get(path)?.data {
-        crate::tree::Data::Bool(value) => Some(value),
-        _ => None,
-    }
 }
 
 #[cfg(test)]
@@ -174,7 +166,7 @@ mod tests {
 
     #[test]
     fn the_defaults_of_the_table_are_those_of_the_model() {
-        let at = Span { file: 0, start: 0, end: 0 };
+        let at = Span::default();
         let mut node = Node::new(at, Data::Map(Vec::new()));
         fill(&mut node, &SIMULATOR, &|_| false);
         assert_eq!(decode(&node), Some(Simulator::default()));

@@ -8,7 +8,7 @@ use crate::fault::{Mistake, Review};
 use crate::schema_table::{Block, Kind, Leaf, field};
 use crate::sections::reference;
 use crate::sections::slo::possible::possible;
-use crate::suggest::{list, near};
+use crate::suggest::{list, meant_or, near};
 use crate::tree::{Data, Entry, Node, Span};
 use crate::values::expect;
 use crate::values::text::{CONFIDENCE, confidence};
@@ -78,14 +78,14 @@ pub(crate) struct Limit<'a> {
 
 /// The limits of a checked scenario, conditions resolved.
 pub(crate) fn decode<'a>(root: &'a Node, axes: &BTreeSet<String>, review: &mut Review) -> Vec<Limit<'a>> {
-    let items = root.get("slo").map(Node::items).unwrap_or_default();
+    let items = root.items_at("slo");
     let stage = root.get("load.stages").map(|_| STAGE.to_owned());
     let apart: BTreeSet<String> = axes.iter().cloned().chain(stage).collect();
     items.iter().filter_map(|node| limit(node, &apart, review)).collect()
 }
 
 fn limit<'a>(node: &'a Node, apart: &BTreeSet<String>, review: &mut Review) -> Option<Limit<'a>> {
-    let expr = node.get("expr")?.text()?.into_owned();
+    let expr = node.get("expr")?.string()?;
     let assertion = check::parse(&expr).ok()?;
     let check = Check {
         expr,
@@ -93,7 +93,7 @@ fn limit<'a>(node: &'a Node, apart: &BTreeSet<String>, review: &mut Review) -> O
         op: assertion.op,
         limit: assertion.limit,
         relative: assertion.relative.map(|(to, factor)| Relative { to, factor, known: None }),
-        confidence: node.get("confidence").and_then(confidence)?,
+        confidence: node.read("confidence", confidence)?,
         when: condition(node, apart, review)?,
         of: if node.get("of")?.text()? == "scheduled" { Of::Scheduled } else { Of::Ok },
         no_data: match node.get("no_data")?.text()?.as_ref() {
@@ -101,7 +101,7 @@ fn limit<'a>(node: &'a Node, apart: &BTreeSet<String>, review: &mut Review) -> O
             "pass" => NoData::Pass,
             _ => NoData::Fail,
         },
-        abort: node.get("abort").and_then(abort),
+        abort: node.read("abort", abort),
     };
     if check.relative.is_none() {
         lost_early(node, &check, review);
@@ -127,11 +127,7 @@ fn lost_early(node: &Node, check: &Check, review: &mut Review) {
         ("no share of requests decides it", "It goes with quantiles, `max`, `goodput(…)` and `error_rate`.")
     };
     let mistake = Mistake::new(entry.key_at, "this limit cannot be lost before the end", label);
-    let mistake = match node.entry_at("expr") {
-        Some(expr) => mistake.also(expr.value.at, "this one"),
-        None => mistake,
-    };
-    review.push(mistake.help(help));
+    review.push(mistake.also_if(node.get("expr").map(|expr| expr.at), "this one").help(help));
 }
 
 /// Files an `abort` on a limit that is about one stage: only what the whole case is judged by is watched.
@@ -139,10 +135,7 @@ fn whole(node: &Node, check: &Check, review: &mut Review) {
     let one = check.when.get(STAGE).is_some_and(|stage| *stage != Scalar::Text("all".into()));
     let Some(entry) = node.entry_at("abort").filter(|_| check.abort.is_some() && one) else { return };
     let mistake = Mistake::new(entry.key_at, "`abort` does not watch one stage alone", "gives up whole cases");
-    let mistake = match node.entry_at("when") {
-        Some(when) => mistake.also(when.value.at, "one stage"),
-        None => mistake,
-    };
+    let mistake = mistake.also_if(node.get("when").map(|when| when.at), "one stage");
     review.push(mistake.help("Leave `abort` out, or write `load.stage: all` for the case as a whole."));
 }
 
@@ -156,8 +149,7 @@ fn condition(node: &Node, apart: &BTreeSet<String>, review: &mut Review) -> Opti
             return None;
         };
         if !apart.contains(&entry.key) {
-            let label = near(&entry.key, apart.iter().map(String::as_str));
-            let label = label.map_or("is not swept".to_owned(), |meant| format!("did you mean `{meant}`?"));
+            let label = meant_or(near(&entry.key, apart.iter().map(String::as_str)), "is not swept");
             let swept = list(apart.iter().map(String::as_str), "and");
             let mistake = Mistake::new(entry.key_at, format!("`{}` does not tell cases apart", entry.key), label);
             review.push(mistake.help(format!("`when` names what the matrix sweeps, and stages; here that is {swept}.")));
@@ -236,9 +228,8 @@ fn nowhere(limit: &Limit<'_>, cases: &[Case], review: &mut Review) {
 fn check_expr(node: &Node, review: &mut Review) {
     let Some(text) = node.text() else { return expect(node, EXPR.expected, "", review) };
     if let Err(error) = check::parse(&text) {
-        let at = review.sources.part(node, &text, error.range);
-        let mistake = Mistake::new(at, error.message, error.label);
-        review.push(error.help.into_iter().fold(mistake, Mistake::help));
+        let at = review.sources.part(node, &text, error.range.clone());
+        review.push(error.into_mistake(at));
     }
 }
 
@@ -355,7 +346,7 @@ fn paceless(entry: &Entry, review: &mut Review) {
 fn unknown(at: Span, name: &str, own: &[Entry]) -> Mistake {
     let tools = MLPERF.iter().map(|(name, ..)| *name).chain(READING.iter().map(|(name, _)| *name));
     let names: Vec<&str> = own.iter().map(|entry| entry.key.as_str()).chain(tools).collect();
-    let label = near(name, names.iter().copied()).map_or("does not exist".to_owned(), |near| format!("did you mean `{near}`?"));
+    let label = meant_or(near(name, names.iter().copied()), "does not exist");
     let help = format!("Presets are {}. Your own stand in `presets`.", list(names.iter().copied(), "and"));
     Mistake::new(at, format!("unknown preset `{name}`"), label).help(help)
 }

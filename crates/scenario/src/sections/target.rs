@@ -174,7 +174,7 @@ pub(crate) fn decode(draft: &Draft<'_>, review: &mut Review) -> Option<Target> {
             Some("on-demand") => Pool::OnDemand,
             _ => Pool::KeepAlive,
         },
-        version: draft.get("target.http.version").and_then(version)?,
+        version: draft.read("target.http.version", version)?,
         compression: match draft.text("target.http.compression")?.as_ref() {
             "gzip" => Compression::Gzip,
             "zstd" => Compression::Zstd,
@@ -253,13 +253,13 @@ fn named(name: &str, at: Span, review: &mut Review) {
 /// The header of ids, which no other of the scenario's may take the place of.
 fn request_id(draft: &Draft<'_>, review: &mut Review) -> Option<String> {
     let node = draft.get("target.request_id")?;
-    let name = node.text()?.into_owned();
+    let name = node.string()?;
     named(&name, node.at, review);
     if TAKEN.contains(&name.to_ascii_lowercase().as_str()) {
         let mistake = Mistake::new(node.at, format!("`{name}` is a header with a meaning of its own"), "cannot hold an id");
         review.push(mistake.help("For example `request_id: X-Request-Id`."));
     }
-    let entries = draft.get("target.headers").map(Node::entries).unwrap_or_default();
+    let entries = draft.entries_at("target.headers");
     if let Some(entry) = entries.iter().find(|entry| entry.key.eq_ignore_ascii_case(&name)) {
         let mistake = Mistake::new(node.at, format!("the header `{name}` has two values"), "an id for each request");
         review.push(mistake.also(entry.key_at, "the same text for all of them").help("Remove one of them."));
@@ -269,7 +269,7 @@ fn request_id(draft: &Draft<'_>, review: &mut Review) -> Option<String> {
 
 /// The headers at a path. Files what HTTP does not allow.
 pub(crate) fn headers(draft: &Draft<'_>, path: &str, review: &mut Review) -> Vec<(String, Secret)> {
-    let entries = draft.get(path).map(Node::entries).unwrap_or_default();
+    let entries = draft.entries_at(path);
     for entry in entries {
         named(&entry.key, entry.key_at, review);
         if entry.value.text().is_some_and(|value| value.chars().any(char::is_control)) {
@@ -291,7 +291,7 @@ fn tls(draft: &Draft<'_>, review: &mut Review) -> Option<Tls> {
 }
 
 fn timeouts(node: &Node) -> Option<Timeouts> {
-    let span = |path| node.get(path).and_then(duration);
+    let span = |path| node.read(path, duration);
     Some(Timeouts { connect: span("connect")?, read: span("read")?, total: span("total")? })
 }
 
@@ -319,11 +319,11 @@ pub(crate) static HARDWARE: Block = Block {
 fn decode_hardware(draft: &Draft<'_>) -> Option<Hardware> {
     let node = draft.get("target.hardware")?;
     Some(Hardware {
-        parameters: node.get("parameters").and_then(parameters)?,
-        weight_bytes: node.get("weight_bytes").and_then(size)?,
-        kv_bytes_per_token: node.get("kv_bytes_per_token").and_then(size).unwrap_or(0.0),
-        peak_flops: node.get("peak_flops").and_then(flops),
-        peak_bandwidth: node.get("peak_bandwidth").and_then(bandwidth),
+        parameters: node.read("parameters", parameters)?,
+        weight_bytes: node.read("weight_bytes", size)?,
+        kv_bytes_per_token: node.read("kv_bytes_per_token", size).unwrap_or(0.0),
+        peak_flops: node.read("peak_flops", flops),
+        peak_bandwidth: node.read("peak_bandwidth", bandwidth),
     })
 }
 

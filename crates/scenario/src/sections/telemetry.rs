@@ -135,7 +135,7 @@ pub(crate) static METRICS: Block = Block {
 /// The page of a checked scenario; None where none is asked for. Files an address that is none, and readings too close together.
 pub(crate) fn decode_metrics(draft: &Draft<'_>, review: &mut Review) -> Option<Scrape> {
     let entry = draft.entry("target.metrics.url")?;
-    let url = entry.value.text()?.into_owned();
+    let url = entry.value.string()?;
     if let Some(wanted) = no_address(&url).filter(|_| url != SIMULATOR) {
         let mistake = Mistake::new(entry.value.at, "this is not a URL", wanted);
         review.push(mistake.help("Write the whole URL of the page, for example http://127.0.0.1:8000/metrics."));

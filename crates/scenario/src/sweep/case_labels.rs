@@ -5,10 +5,9 @@ use crate::fault::{Mistake, Review};
 use crate::schema_table::Kind;
 use crate::secrets::{Origin, TextSyntax, from_env, is_hidden, written};
 use crate::sections::local;
-use crate::sections::request::last;
 use crate::sections::scenario::SCENARIO;
 use crate::sweep::{Point, Setting};
-use crate::tree::Node;
+use crate::tree::{Node, last_segment};
 use llmscen_core::labels::{Labels, Scalar};
 use llmscen_core::url_secrets::{hidden, is_url, shown};
 use std::collections::{BTreeMap, BTreeSet};
@@ -70,7 +69,7 @@ impl CaseLabels {
 
 /// A swept text or number as text.
 fn spelled(setting: &Setting) -> Option<String> {
-    let text = setting.value.text().map(|text| text.into_owned());
+    let text = setting.value.string();
     text.or_else(|| setting.value.whole().map(|number| number.to_string()))
 }
 
@@ -85,7 +84,7 @@ fn mask(points: &[Point], names: &mut BTreeMap<(String, String), String>) {
             continue;
         }
         let shown = match Origin::of(&setting.path) {
-            _ if is_hidden(last(&setting.path), &setting.value) => Some("[redacted]".to_owned()),
+            _ if is_hidden(last_segment(&setting.path), &setting.value) => Some("[redacted]".to_owned()),
             Origin::Sent if from_env(&setting.value) => Some(written(&setting.value, TextSyntax::Body)).filter(|by| *by != text),
             _ if is_url(&text) && !hidden(&text).is_empty() => Some(shown(&text)),
             _ => None,
@@ -106,7 +105,7 @@ fn file(setting: &Setting, local: bool, review: &Review) -> Option<String> {
     let file = match SCENARIO.kind_at(&setting.path)? {
         Kind::File | Kind::Template => found(&text),
         Kind::Hub => review.sources.find_or_hub(from, &text),
-        Kind::Text if last(&setting.path) == "text" => found(text.strip_prefix('@')?),
+        Kind::Text if last_segment(&setting.path) == "text" => found(text.strip_prefix('@')?),
         _ if setting.path == "target.model" && local => local::found(from, &text, review),
         _ => None,
     };

@@ -3,9 +3,9 @@
 
 use crate::fault::{Mistake, Review};
 use crate::schema_table::Leaf;
-use crate::suggest::near;
+use crate::suggest::{meant_or, near};
 use crate::tree::{Data, Node};
-use crate::values::expect;
+use crate::values::{expect, object_schema};
 use llmscen_core::bounds;
 use llmscen_core::request::Done;
 use serde_json::json;
@@ -36,7 +36,7 @@ pub(crate) static DONE: Leaf = Leaf { expected: MARKER, sweepable: false, schema
 
 /// The paths that a node holds.
 pub(crate) fn paths(node: &Node) -> Vec<String> {
-    let one = |node: &Node| node.text().map(|text| text.into_owned());
+    let one = |node: &Node| node.string();
     if let Data::List(items) = &node.data { items.iter().filter_map(one).collect() } else { one(node).into_iter().collect() }
 }
 
@@ -114,7 +114,7 @@ fn check_done(node: &Node, review: &mut Review) {
         check_path(path, review);
     }
     if let Some(strange) = node.entries().iter().find(|entry| !MARKS.contains(&entry.key.as_str())) {
-        let label = near(&strange.key, MARKS).map_or("does not exist".to_owned(), |meant| format!("did you mean `{meant}`?"));
+        let label = meant_or(near(&strange.key, MARKS), "does not exist");
         let mistake = Mistake::new(strange.key_at, format!("unknown key `{}`", strange.key), label);
         return review.push(mistake.help(format!("`{}` is {MARKER}.", review.key)));
     }
@@ -128,11 +128,10 @@ fn path_schema() -> serde_json::Value {
 }
 
 fn done_schema() -> serde_json::Value {
-    let object = |properties: serde_json::Value, required: &str| json!({ "type": "object", "properties": properties, "required": [required], "additionalProperties": false });
     json!({ "anyOf": [
         { "type": "string", "minLength": 1 },
-        object(json!({ "event": { "type": "string" } }), "event"),
-        object(json!({ "path": path_schema(), "equals": {} }), "path"),
+        object_schema(json!({ "event": { "type": "string" } }), &["event"]),
+        object_schema(json!({ "path": path_schema(), "equals": {} }), &["path"]),
     ] })
 }
 

@@ -4,8 +4,8 @@ use crate::fault::{Mistake, Review};
 use crate::schema_table::Leaf;
 use crate::tree::{Data, Node};
 use crate::validate::found;
-use crate::values::expect;
 use crate::values::time::duration;
+use crate::values::{expect_some, object_schema};
 use llmscen_core::load::Arrival;
 use llmscen_core::stage::Course;
 use serde_json::json;
@@ -29,8 +29,18 @@ pub(crate) enum Rate {
 pub(crate) static RATE: Leaf = Leaf { expected: RATE_EXPECTED, sweepable: true, schema: rate_schema, check: check_rate };
 
 /// The spacing of arrivals.
-pub(crate) static ARRIVALS: Leaf =
-    Leaf { expected: ARRIVALS_EXPECTED, sweepable: true, schema: arrivals_schema, check: check_arrivals };
+pub(crate) static ARRIVALS: Leaf = Leaf {
+    expected: ARRIVALS_EXPECTED,
+    sweepable: true,
+    schema: || {
+        let gamma = object_schema(json!({ "gamma": { "type": "number", "exclusiveMinimum": 0 } }), &["gamma"]);
+        json!({ "oneOf": [{ "enum": ["poisson", "constant"] }, gamma] })
+    },
+    check: |node, review| {
+        let examples = "`{ gamma: 0.5 }` for clumps; the burstiness is above 0";
+        expect_some(arrivals(node), node, ARRIVALS_EXPECTED, examples, review);
+    },
+};
 
 /// The rate that a node holds.
 pub(crate) fn rate(node: &Node) -> Option<Rate> {
@@ -80,21 +90,8 @@ fn check_rate(node: &Node, review: &mut Review) {
     }
 }
 
-fn check_arrivals(node: &Node, review: &mut Review) {
-    if arrivals(node).is_none() {
-        expect(node, ARRIVALS_EXPECTED, "`{ gamma: 0.5 }` for clumps; the burstiness is above 0", review);
-    }
-}
-
 fn rate_schema() -> serde_json::Value {
     json!({ "type": "string", "pattern": r"^(burst|\s*[0-9.]+\s*/\s*[smh]\s*)$" })
-}
-
-fn arrivals_schema() -> serde_json::Value {
-    json!({ "oneOf": [
-        { "enum": ["poisson", "constant"] },
-        { "type": "object", "properties": { "gamma": { "type": "number", "exclusiveMinimum": 0 } }, "required": ["gamma"], "additionalProperties": false },
-    ] })
 }
 
 const STAGE_RATE_EXPECTED: &str =
@@ -109,8 +106,15 @@ pub(crate) static STAGE_RATE: Leaf =
     Leaf { expected: STAGE_RATE_EXPECTED, sweepable: false, schema: stage_rate_schema, check: check_stage_rate };
 
 /// The users of a stage.
-pub(crate) static STAGE_USERS: Leaf =
-    Leaf { expected: STAGE_USERS_EXPECTED, sweepable: false, schema: stage_users_schema, check: check_stage_users };
+pub(crate) static STAGE_USERS: Leaf = Leaf {
+    expected: STAGE_USERS_EXPECTED,
+    sweepable: false,
+    schema: || json!({ "type": ["integer", "string"], "minimum": 0, "pattern": r"^\s*[0-9]+\s*->\s*[0-9]+\s*$" }),
+    check: |node, review| {
+        let examples = "`4 -> 64`; no number is below 0, and 0 is a pause";
+        expect_some(stage_users(node), node, STAGE_USERS_EXPECTED, examples, review);
+    },
+};
 
 /// The rate that a node holds; rates may be zero.
 pub(crate) fn stage_rate(node: &Node) -> Option<Course> {
@@ -160,33 +164,14 @@ fn check_stage_rate(node: &Node, review: &mut Review) {
     });
 }
 
-fn check_stage_users(node: &Node, review: &mut Review) {
-    if stage_users(node).is_none() {
-        expect(node, STAGE_USERS_EXPECTED, "`4 -> 64`; no number is below 0, and 0 is a pause", review);
-    }
-}
-
 fn stage_rate_schema() -> serde_json::Value {
     let one = r"\s*[0-9.]+\s*/\s*[smh]\s*";
     let rate = json!({ "type": "string", "pattern": format!("^{one}$") });
-    let sine = json!({
-        "type": "object",
-        "properties": {
-            "mean": rate,
-            "amplitude": rate,
-            "period": { "type": "string", "pattern": r"^\s*([0-9]*\.?[0-9]+(ns|us|µs|ms|s|m|h)\s*)+$" },
-        },
-        "required": ["mean", "amplitude", "period"],
-        "additionalProperties": false,
-    });
-    json!({ "oneOf": [
-        { "type": "string", "pattern": format!("^{one}(->{one})?$") },
-        { "type": "object", "properties": { "sine": sine }, "required": ["sine"], "additionalProperties": false },
-    ] })
-}
-
-fn stage_users_schema() -> serde_json::Value {
-    json!({ "type": ["integer", "string"], "minimum": 0, "pattern": r"^\s*[0-9]+\s*->\s*[0-9]+\s*$" })
+    let period = json!({ "type": "string", "pattern": r"^\s*([0-9]*\.?[0-9]+(ns|us|µs|ms|s|m|h)\s*)+$" });
+    let keys = json!({ "mean": rate, "amplitude": rate, "period": period });
+    let sine = object_schema(keys, &["mean", "amplitude", "period"]);
+    let ramp = json!({ "type": "string", "pattern": format!("^{one}(->{one})?$") });
+    json!({ "oneOf": [ramp, object_schema(json!({ "sine": sine }), &["sine"])] })
 }
 
 #[cfg(test)]
@@ -197,7 +182,7 @@ mod tests {
     use llmscen_core::units::Nanos;
 
     fn text(text: &str) -> Node {
-        Node::new(Span { file: 0, start: 0, end: 0 }, Data::Text(text.into()))
+        Node::new(Span::default(), Data::Text(text.into()))
     }
 
     #[test]
@@ -221,7 +206,7 @@ mod tests {
     }
 
     fn node(yaml: &str) -> Node {
-        value(yaml, Span { file: 0, start: 0, end: 0 })
+        value(yaml, Span::default())
     }
 
     #[test]

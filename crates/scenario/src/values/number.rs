@@ -2,17 +2,21 @@
 
 use crate::fault::{Mistake, Review};
 use crate::schema_table::Leaf;
-use crate::suggest::near;
+use crate::suggest::{meant_or, near};
 use crate::tree::{Data, Entry, Node};
-use crate::values::expect;
+use crate::values::{expect, expect_some, object_schema};
 use llmscen_core::request::Quantity;
 use serde_json::json;
 use std::collections::BTreeSet;
 use std::hash::{BuildHasher, Hasher, RandomState};
 
 /// A share of one.
-pub(crate) static SHARE: Leaf =
-    Leaf { expected: "a share such as `98%` or 0.98", sweepable: true, schema: share_schema, check: check_share };
+pub(crate) static SHARE: Leaf = Leaf {
+    expected: "a share such as `98%` or 0.98",
+    sweepable: true,
+    schema: || json!({ "type": ["number", "string"], "minimum": 0, "maximum": 1, "pattern": r"^\s*[0-9]*\.?[0-9]+\s*%$" }),
+    check: |node, review| expect_some(share(node), node, "a share from 0% to 100%", "`98%` or 0.98", review),
+};
 
 /// The share that a node holds, 0..=1.
 pub(crate) fn share(node: &Node) -> Option<f64> {
@@ -28,16 +32,6 @@ pub(crate) fn percent(text: &str) -> Option<f64> {
     let digits = text.strip_prefix('-').unwrap_or(text);
     let plain = digits.starts_with(|c: char| c.is_ascii_digit() || c == '.') && !digits.contains(['e', 'E']);
     plain.then(|| format!("{text}e-2").parse().ok()).flatten()
-}
-
-fn check_share(node: &Node, review: &mut Review) {
-    if share(node).is_none() {
-        expect(node, "a share from 0% to 100%", "`98%` or 0.98", review);
-    }
-}
-
-fn share_schema() -> serde_json::Value {
-    json!({ "type": ["number", "string"], "minimum": 0, "maximum": 1, "pattern": r"^\s*[0-9]*\.?[0-9]+\s*%$" })
 }
 
 const QUANTITY_EXPECTED: &str = "a number of tokens, or a distribution of it";
@@ -99,7 +93,7 @@ fn shape_mistake(only: &Entry) -> Mistake {
         "normal" | "lognormal" => "this takes `{ mean: …, sd: … }`, a mean above 0 and a standard deviation of 0 or more",
         "from" => "`from` takes a field of the dataset's rows, such as `item.output_tokens`",
         key => {
-            let label = near(key, SHAPES).map_or("does not exist".to_owned(), |meant| format!("did you mean `{meant}`?"));
+            let label = meant_or(near(key, SHAPES), "does not exist");
             return Mistake::new(only.key_at, format!("unknown distribution `{key}`"), label)
                 .help(format!("For example {EXAMPLES}."));
         }
@@ -108,9 +102,9 @@ fn shape_mistake(only: &Entry) -> Mistake {
 }
 
 fn quantity_schema() -> serde_json::Value {
-    let one = |name: &str, value: serde_json::Value| json!({ "type": "object", "properties": { name: value }, "required": [name], "additionalProperties": false });
-    let moments = json!({ "type": "object", "properties": { "mean": { "type": "number", "exclusiveMinimum": 0 }, "sd": { "type": "number", "minimum": 0 } },
-        "required": ["mean", "sd"], "additionalProperties": false });
+    let one = |name: &str, value: serde_json::Value| object_schema(json!({ name: value }), &[name]);
+    let moments = json!({ "mean": { "type": "number", "exclusiveMinimum": 0 }, "sd": { "type": "number", "minimum": 0 } });
+    let moments = object_schema(moments, &["mean", "sd"]);
     json!({ "oneOf": [
         { "type": "integer", "minimum": 1 },
         one("uniform", json!({ "type": "array", "items": { "type": "integer", "minimum": 1 }, "minItems": 2, "maxItems": 2 })),
@@ -121,7 +115,8 @@ fn quantity_schema() -> serde_json::Value {
 }
 
 const PARAMETER_UNITS: [(&str, f64); 5] = [("K", 1e3), ("M", 1e6), ("B", 1e9), ("G", 1e9), ("T", 1e12)];
-const SIZE_UNITS: [(&str, f64); 9] = [
+/// The units of memory, in bytes.
+pub(crate) const SIZE_UNITS: [(&str, f64); 9] = [
     ("B", 1.0),
     ("KB", 1e3),
     ("MB", 1e6),
@@ -134,17 +129,12 @@ const SIZE_UNITS: [(&str, f64); 9] = [
 ];
 const FLOPS_UNITS: [(&str, f64); 4] = [("GFLOPS", 1e9), ("TFLOPS", 1e12), ("PFLOPS", 1e15), ("FLOPS", 1.0)];
 
-const PARAMETERS_FORM: &str = "a number of parameters above 0";
-const SIZE_FORM: &str = "a number of bytes above 0";
-const FLOPS_FORM: &str = "operations per second above 0";
-const BANDWIDTH_FORM: &str = "bytes per second above 0";
-
 /// A number of parameters.
 pub(crate) static PARAMETERS: Leaf = Leaf {
     expected: "a number of parameters such as `8B`",
     sweepable: true,
     schema: || unit_schema("[KMBGT]"),
-    check: |node, review| check_unit(node, parameters, (PARAMETERS_FORM, "`8B` or 8.03e9"), review),
+    check: |node, review| expect_some(parameters(node), node, "a number of parameters above 0", "`8B` or 8.03e9", review),
 };
 
 /// A number of bytes.
@@ -152,7 +142,7 @@ pub(crate) static SIZE: Leaf = Leaf {
     expected: "a size such as `16 GiB`",
     sweepable: true,
     schema: || unit_schema("([KMGT]i?)?B"),
-    check: |node, review| check_unit(node, size, (SIZE_FORM, "`16 GB`, `14.9 GiB` or 1.6e10"), review),
+    check: |node, review| expect_some(size(node), node, "a number of bytes above 0", "`16 GB`, `14.9 GiB` or 1.6e10", review),
 };
 
 /// Floating-point operations per second.
@@ -160,7 +150,7 @@ pub(crate) static FLOPS: Leaf = Leaf {
     expected: "operations per second such as `989 TFLOPS`",
     sweepable: true,
     schema: || unit_schema("[GTP]?FLOPS"),
-    check: |node, review| check_unit(node, flops, (FLOPS_FORM, "`989 TFLOPS` or 989e12"), review),
+    check: |node, review| expect_some(flops(node), node, "operations per second above 0", "`989 TFLOPS` or 989e12", review),
 };
 
 /// Bytes per second.
@@ -168,7 +158,7 @@ pub(crate) static BANDWIDTH: Leaf = Leaf {
     expected: "a bandwidth such as `3.35 TB/s`",
     sweepable: true,
     schema: || unit_schema("([KMGT]i?)?B/s"),
-    check: |node, review| check_unit(node, bandwidth, (BANDWIDTH_FORM, "`3.35 TB/s` or 3.35e12"), review),
+    check: |node, review| expect_some(bandwidth(node), node, "bytes per second above 0", "`3.35 TB/s` or 3.35e12", review),
 };
 
 /// The number of parameters that a node holds.
@@ -191,7 +181,8 @@ pub(crate) fn bandwidth(node: &Node) -> Option<f64> {
     number_with_unit(node, |word| factor(&SIZE_UNITS, word.strip_suffix("/s")?))
 }
 
-fn factor(units: &[(&str, f64)], word: &str) -> Option<f64> {
+/// The factor of a unit.
+pub(crate) fn factor(units: &[(&str, f64)], word: &str) -> Option<f64> {
     units.iter().find(|(name, _)| *name == word).map(|(_, factor)| *factor)
 }
 
@@ -208,12 +199,6 @@ fn number_with_unit(node: &Node, factor: impl Fn(&str) -> Option<f64>) -> Option
     (value > 0.0 && value.is_finite()).then_some(value)
 }
 
-fn check_unit(node: &Node, read: fn(&Node) -> Option<f64>, (form, examples): (&str, &str), review: &mut Review) {
-    if read(node).is_none() {
-        expect(node, form, examples, review);
-    }
-}
-
 fn unit_schema(unit: &str) -> serde_json::Value {
     json!({ "type": ["number", "string"], "exclusiveMinimum": 0, "pattern": format!(r"^[0-9]*\.?[0-9]+\s*{unit}$") })
 }
@@ -225,7 +210,16 @@ const RUN: &str = "run";
 const DRAWN: u64 = 1_000_000_000_000;
 
 /// What random choices derive from.
-pub(crate) static SEED: Leaf = Leaf { expected: SEED_EXPECTED, sweepable: false, schema: seed_schema, check: check_seed };
+pub(crate) static SEED: Leaf = Leaf {
+    expected: SEED_EXPECTED,
+    sweepable: false,
+    schema: || json!({ "anyOf": [{ "type": "integer", "minimum": 0, "maximum": i64::MAX }, { "const": RUN }] }),
+    check: |node, review| {
+        if seed(node).is_none() && !is_run(node) {
+            expect(node, SEED_EXPECTED, "", review);
+        }
+    },
+};
 
 /// The number that a node holds; None for `run`.
 pub(crate) fn seed(node: &Node) -> Option<u64> {
@@ -234,16 +228,6 @@ pub(crate) fn seed(node: &Node) -> Option<u64> {
 
 fn is_run(node: &Node) -> bool {
     node.text().is_some_and(|text| text == RUN)
-}
-
-fn check_seed(node: &Node, review: &mut Review) {
-    if seed(node).is_none() && !is_run(node) {
-        expect(node, SEED_EXPECTED, "", review);
-    }
-}
-
-fn seed_schema() -> serde_json::Value {
-    json!({ "anyOf": [{ "type": "integer", "minimum": 0, "maximum": i64::MAX }, { "const": RUN }] })
 }
 
 /// Draws each seed that is new in each run and that something uses, so that the resolved plan repeats this run.

@@ -2,9 +2,9 @@
 
 use crate::fault::{Mistake, Review};
 use crate::schema_table::Leaf;
-use crate::suggest::{list, near};
+use crate::suggest::{list, meant_or, near};
 use crate::tree::{Data, Node};
-use crate::values::expect;
+use crate::values::{expect_some, object_schema};
 use llmscen_core::outcome::FailureKind;
 use llmscen_core::target::{HttpVersion, ModelShare};
 use serde_json::json;
@@ -30,8 +30,14 @@ pub(crate) fn no_address(url: &str) -> Option<&'static str> {
 const EXAMPLES: &str = "`qwen2.5`, `[base, lora-a]` or `{ base: 3, lora-a: 1 }`";
 
 /// The models that requests name.
-pub(crate) static MODELS: Leaf =
-    Leaf { expected: "a model's name, or several", sweepable: true, schema: models_schema, check: check_models };
+pub(crate) static MODELS: Leaf = Leaf {
+    expected: "a model's name, or several",
+    sweepable: true,
+    schema: models_schema,
+    check: |node, review| {
+        expect_some(models(node), node, "one or more different model names, weights above 0", EXAMPLES, review);
+    },
+};
 
 /// The models that a node holds, each with its weight; never empty.
 pub(crate) fn models(node: &Node) -> Option<Vec<ModelShare>> {
@@ -60,16 +66,10 @@ fn weight(node: &Node) -> Option<f64> {
     node.number().filter(|weight| *weight > 0.0 && weight.is_finite())
 }
 
-fn check_models(node: &Node, review: &mut Review) {
-    if models(node).is_none() {
-        expect(node, "one or more different model names, weights above 0", EXAMPLES, review);
-    }
-}
-
 fn models_schema() -> serde_json::Value {
     let weight = json!({ "type": "number", "exclusiveMinimum": 0 });
     let weights = json!({ "type": "object", "minProperties": 1, "additionalProperties": { "type": ["number", "string"] } });
-    let named = json!({ "type": "object", "properties": { "name": { "type": "string" }, "weight": weight }, "required": ["name"], "additionalProperties": false });
+    let named = object_schema(json!({ "name": { "type": "string" }, "weight": weight }), &["name"]);
     json!({ "anyOf": [{ "type": "string" }, weights, { "type": "array", "minItems": 1, "items": { "anyOf": [{ "type": "string" }, named, weights] } }] })
 }
 
@@ -80,10 +80,9 @@ pub(crate) static VERSION: Leaf = Leaf {
     expected: EXPECTED,
     sweepable: true,
     schema: || json!({ "enum": ["auto", "1.1", "2", 1.1, 2] }),
-    check: |node, review: &mut Review| {
-        if version(node).is_none() {
-            expect(node, EXPECTED, "`2` for HTTP/2 with prior knowledge, where there is no TLS", review);
-        }
+    check: |node, review| {
+        let examples = "`2` for HTTP/2 with prior knowledge, where there is no TLS";
+        expect_some(version(node), node, EXPECTED, examples, review);
     },
 };
 
@@ -158,7 +157,7 @@ fn check_causes(node: &Node, review: &mut Review) {
     for item in items(node).iter().filter(|item| cause(item).is_none()) {
         let word = item.text().unwrap_or_default();
         let meant = near(&word, KINDS.map(FailureKind::name));
-        let label = meant.map_or("is neither".to_owned(), |meant| format!("did you mean `{meant}`?"));
+        let label = meant_or(meant, "is neither");
         let own = FailureKind::parse(&word).is_some();
         let label = if own { "this side gave it up itself".to_owned() } else { label };
         review.push(Mistake::new(item.at, "this is no status or failure that can be tried again", label).help(help()));

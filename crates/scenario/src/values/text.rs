@@ -3,8 +3,8 @@
 use crate::fault::{Mistake, Review};
 use crate::schema_table::Leaf;
 use crate::tree::{Data, Node};
-use crate::values::expect;
 use crate::values::number::percent;
+use crate::values::{expect, expect_some};
 use llmscen_core::check::Confidence;
 use serde_json::json;
 
@@ -24,11 +24,7 @@ pub(crate) static CONFIDENCE: Leaf = Leaf {
     expected: LEVEL_EXPECTED,
     sweepable: false,
     schema: || json!({ "anyOf": [{ "const": "point" }, { "type": "number", "exclusiveMinimum": 0.5, "exclusiveMaximum": 1 }, { "type": "string", "pattern": "^[0-9.]+%$" }] }),
-    check: |node, review| {
-        if confidence(node).is_none() {
-            expect(node, LEVEL_EXPECTED, "", review);
-        }
-    },
+    check: |node, review| expect_some(confidence(node), node, LEVEL_EXPECTED, "", review),
 };
 
 /// Text or a list of texts.

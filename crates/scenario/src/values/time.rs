@@ -2,10 +2,10 @@
 
 use crate::fault::{Mistake, Review};
 use crate::schema_table::Leaf;
-use crate::suggest::near;
+use crate::suggest::{meant_or, near};
 use crate::tree::{Data, Node};
 use crate::validate::found;
-use crate::values::expect;
+use crate::values::{expect, expect_some, object_schema};
 use llmscen_core::dataset::Wait;
 use llmscen_core::load::Warmup;
 use llmscen_core::units::{Nanos, parse_duration};
@@ -96,7 +96,7 @@ fn check_wait(node: &Node, review: &mut Review) {
         "uniform" => "`uniform` takes `[low, high]`, two durations with low ≤ high",
         "exponential" => "`exponential` takes its mean, a duration above zero",
         key => {
-            let label = near(key, SHAPES).map_or("does not exist".to_owned(), |meant| format!("did you mean `{meant}`?"));
+            let label = meant_or(near(key, SHAPES), "does not exist");
             let mistake = Mistake::new(only.key_at, format!("unknown distribution `{key}`"), label);
             return review.push(mistake.help(format!("For example {EXAMPLES}.")));
         }
@@ -106,7 +106,7 @@ fn check_wait(node: &Node, review: &mut Review) {
 
 fn wait_schema() -> serde_json::Value {
     let span = (DURATION.schema)();
-    let one = |name: &str, value: serde_json::Value| json!({ "type": "object", "properties": { name: value }, "required": [name], "additionalProperties": false });
+    let one = |name: &str, value: serde_json::Value| object_schema(json!({ name: value }), &[name]);
     let pair = json!({ "type": "array", "items": span, "minItems": 2, "maxItems": 2 });
     json!({ "anyOf": [span, one("uniform", pair), one("exponential", span.clone())] })
 }
@@ -124,11 +124,27 @@ pub(crate) enum Times {
 }
 
 /// The number of measured requests.
-pub(crate) static REQUESTS_LEAF: Leaf =
-    Leaf { expected: REQUESTS, sweepable: true, schema: requests_schema, check: check_requests };
+pub(crate) static REQUESTS_LEAF: Leaf = Leaf {
+    expected: REQUESTS,
+    sweepable: true,
+    schema: || json!({ "type": ["integer", "string"], "minimum": 1, "pattern": "^[1-9][0-9]*x$" }),
+    check: |node, review| {
+        if !matches!(times(node), Some(Times::Count(1..) | Times::Concurrency(1..))) {
+            expect(node, "a number of requests, 1 or more", "200, or `10x` for ten times the concurrency", review);
+        }
+    },
+};
 
 /// The warm-up.
-pub(crate) static WARMUP_LEAF: Leaf = Leaf { expected: WARMUP, sweepable: true, schema: warmup_schema, check: check_warmup };
+pub(crate) static WARMUP_LEAF: Leaf = Leaf {
+    expected: WARMUP,
+    sweepable: true,
+    schema: || json!({ "type": ["integer", "string"], "minimum": 0, "pattern": r"^([0-9]+x|([0-9]*\.?[0-9]+(ns|us|µs|ms|s|m|h)\s*)+)$" }),
+    check: |node, review| {
+        let examples = "16, `1x` for the concurrency, or `10s`";
+        expect_some(warmup(node, Some(1)), node, "a number of requests, or a duration", examples, review);
+    },
+};
 
 /// The count that a node holds; zero among them.
 pub(crate) fn times(node: &Node) -> Option<Times> {
@@ -154,26 +170,6 @@ impl Times {
             Times::Concurrency(times) => users.map(|users| times.saturating_mul(u64::from(users))),
         }
     }
-}
-
-fn check_requests(node: &Node, review: &mut Review) {
-    if !matches!(times(node), Some(Times::Count(1..) | Times::Concurrency(1..))) {
-        expect(node, "a number of requests, 1 or more", "200, or `10x` for ten times the concurrency", review);
-    }
-}
-
-fn check_warmup(node: &Node, review: &mut Review) {
-    if warmup(node, Some(1)).is_none() {
-        expect(node, "a number of requests, or a duration", "16, `1x` for the concurrency, or `10s`", review);
-    }
-}
-
-fn requests_schema() -> serde_json::Value {
-    json!({ "type": ["integer", "string"], "minimum": 1, "pattern": "^[1-9][0-9]*x$" })
-}
-
-fn warmup_schema() -> serde_json::Value {
-    json!({ "type": ["integer", "string"], "minimum": 0, "pattern": r"^([0-9]+x|([0-9]*\.?[0-9]+(ns|us|µs|ms|s|m|h)\s*)+)$" })
 }
 
 #[cfg(test)]
@@ -219,7 +215,7 @@ mod tests {
 
     #[test]
     fn multiples_need_a_concurrency() {
-        let node = |text: &str| Node::new(Span { file: 0, start: 0, end: 0 }, Data::plain(text));
+        let node = |text: &str| Node::new(Span::default(), Data::plain(text));
         assert_eq!(times(&node("200")).and_then(|t| t.of(None)), Some(200));
         assert_eq!(times(&node("10x")).and_then(|t| t.of(Some(16))), Some(160));
         assert_eq!(times(&node("10x")).and_then(|t| t.of(None)), None);

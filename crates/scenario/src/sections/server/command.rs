@@ -4,7 +4,7 @@ use crate::fault::{Mistake, Review};
 use crate::schema_table::{Kind, Leaf};
 use crate::source::Sources;
 use crate::tree::{Data, Entry, Node};
-use crate::values::expect;
+use crate::values::{expect, expect_some};
 use serde_json::json;
 
 /// A command: one text, or a list of words.
@@ -24,9 +24,8 @@ pub(crate) static ARGUMENT: Leaf = Leaf {
         json!({ "anyOf": [one, { "type": "array", "items": { "type": ["string", "number"] } }] })
     },
     check: |node, review| {
-        if values(node).is_none() {
-            expect(node, ARGUMENT_IS, "`64`, `true` for the flag alone, or `[a, b]` for several values behind it", review);
-        }
+        let examples = "`64`, `true` for the flag alone, or `[a, b]` for several values behind it";
+        expect_some(values(node), node, "one value, a list of values, `true` or `false`", examples, review);
     },
 };
 
@@ -79,8 +78,6 @@ fn spell(node: &mut Node, every: bool, sources: &Sources) {
         }
     }
 }
-
-const ARGUMENT_IS: &str = "one value, a list of values, `true` or `false`";
 
 fn check_command(node: &Node, review: &mut Review) {
     match &node.data {
