@@ -1,4 +1,4 @@
-//! The language of limits.
+//! The grammar of SLO limits.
 //!
 //! ```text
 //! assertion := metric [ tags ] [ "." stat ] op ( value [ unit ] | multiple )
@@ -12,7 +12,7 @@
 //! unit      := "ns" "us" "ms" "s" "m" "h" | "%" | "tok/s" | "req/s" | "tok" | "B" "KB" "MiB" "GiB" "GiB/s" … | "W" | "MHz" | "C"
 //! ```
 //!
-//! A time and a share need their unit, for a bare 500 could be anything; throughputs and counts have but one.
+//! Times and shares need a unit, because a bare 500 is ambiguous; throughputs and counts have a single unit.
 
 mod cursor;
 mod limit;
@@ -27,29 +27,25 @@ use llmscen_core::metric::{Metric, Scope, Stat};
 use llmscen_core::signal::{Form, Signal};
 use std::ops::Range;
 
-/// What an assertion says.
+/// A parsed assertion.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Assertion {
-    /// Left side.
     pub subject: Subject,
-    /// Comparison.
     pub op: Op,
-    /// Right side, in the unit of the left one; 0 where it is a multiple.
+    /// Threshold, in the unit of the left side; 0 where it is relative.
     pub limit: f64,
-    /// What it is a multiple of, and how much.
+    /// The other run, and the factor.
     pub relative: Option<(Against, f64)>,
 }
 
-/// What is wrong with an assertion, and where in its text.
+/// A syntax error of an assertion.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct CheckError {
-    /// Bytes of the text.
+    /// Byte range in the text.
     pub range: Range<usize>,
-    /// What is wrong.
     pub message: String,
-    /// Words under the underline.
+    /// Text under the underline.
     pub label: String,
-    /// What to do.
     pub help: Option<String>,
 }
 
@@ -69,7 +65,7 @@ impl CheckError {
     }
 }
 
-/// Reads an assertion.
+/// Parses an assertion.
 pub(crate) fn parse(text: &str) -> Result<Assertion, CheckError> {
     let mut cursor = Cursor::new(text);
     let (name, at) = cursor.word();
@@ -90,7 +86,6 @@ fn left(cursor: &mut Cursor<'_>, name: &str, at: Range<usize>) -> Result<Subject
     Ok(Subject::Metric { metric, tags: tags(cursor)?, stat: parse_stat(cursor, metric, at.end)? })
 }
 
-/// The comparison and what follows it.
 fn right(cursor: &mut Cursor<'_>, subject: Subject) -> Result<Assertion, CheckError> {
     let op = cursor.op()?;
     let start = *cursor;
@@ -112,7 +107,7 @@ fn name_of(subject: &Subject) -> &'static str {
     }
 }
 
-/// Reads a left side alone.
+/// Parses a left side alone.
 pub(crate) fn parse_subject(text: &str) -> Result<Subject, CheckError> {
     let mut cursor = Cursor::new(text);
     let (name, at) = cursor.word();
@@ -121,7 +116,7 @@ pub(crate) fn parse_subject(text: &str) -> Result<Subject, CheckError> {
     Ok(subject)
 }
 
-/// Reads a value of a subject alone, in the subject's own unit.
+/// Parses a value in the unit of its subject.
 pub(crate) fn parse_value(text: &str, subject: &Subject) -> Result<f64, CheckError> {
     let mut cursor = Cursor::new(text);
     let value = limit::read(&mut cursor, name_of(subject), subject.unit())?;
@@ -150,7 +145,7 @@ fn metric(name: &str, at: Range<usize>, cursor: &Cursor<'_>) -> Result<Metric, C
     Err(CheckError::new(at, format!("unknown metric `{name}`"), label).help(exist))
 }
 
-/// The tags by which rows are told apart.
+/// Tags that a metric can be restricted by.
 const TAGS: [&str; 4] = ["model", "round", "turn", "group"];
 
 fn tags(cursor: &mut Cursor<'_>) -> Result<Vec<(String, String)>, CheckError> {
@@ -232,7 +227,6 @@ fn parse_stat(cursor: &mut Cursor<'_>, metric: Metric, end: usize) -> Result<Opt
     }
 }
 
-/// A word that is no statistic.
 fn unknown(cursor: &Cursor<'_>, name: &str, at: Range<usize>) -> CheckError {
     let label = match name {
         "avg" => Some("mean"),
@@ -243,12 +237,12 @@ fn unknown(cursor: &Cursor<'_>, name: &str, at: Range<usize>) -> CheckError {
     CheckError::new(cursor.visible(at), format!("unknown statistic `{name}`"), label).help(EXIST)
 }
 
-/// Whether a word is what stands before the point in the name of a signal.
+/// Whether a word is the first part of a signal's name.
 fn scope(word: &str) -> bool {
     Signal::ALL.iter().any(|signal| signal.scope() == word)
 }
 
-/// Reads what follows the scope.
+/// Parses what follows the first part of a signal's name.
 fn parse_signal(cursor: &mut Cursor<'_>, scope: &str, at: Range<usize>) -> Result<Subject, CheckError> {
     let own = || Signal::ALL.iter().filter(|signal| signal.scope() == scope).map(|signal| signal.name());
     let exist = || format!("Signals of `{scope}` are {}.", list(own(), "and"));
@@ -285,7 +279,7 @@ fn parse_signal(cursor: &mut Cursor<'_>, scope: &str, at: Range<usize>) -> Resul
     }
 }
 
-/// Whether a signal of its form has a statistic: a histogram knows how many values fell between two bounds, and their sum.
+/// Whether a signal has a statistic. A histogram has only counts per bucket and a sum.
 fn known(signal: Signal, stat: Stat) -> bool {
     signal.form() != Form::Histogram || matches!(stat, Stat::Quantile(_) | Stat::Mean | Stat::Count)
 }
@@ -299,7 +293,7 @@ fn stats(signal: Signal) -> String {
     format!("Its statistics are `p0` to `p100`, {others}.")
 }
 
-/// A multiple of another run's figure, on the right of a signal; it begins where the cursor is.
+/// The error of a relative limit on a signal.
 fn no_multiple(cursor: &Cursor<'_>, signal: Signal) -> CheckError {
     let at = cursor.rest().unwrap_or_else(|| cursor.visible(cursor.here()));
     let error = CheckError::new(at, "a signal has no relative limit", format!("`{signal}` is compared as a point"));
@@ -309,12 +303,11 @@ fn no_multiple(cursor: &Cursor<'_>, signal: Signal) -> CheckError {
 const WORDS: [Against; 2] = [Against::Baseline, Against::Reference];
 const FORM: &str = "Write for example `1.10 * baseline`, `0.95 * reference`, or `baseline` alone.";
 
-/// What a word says a limit is relative to.
 fn named(word: &str) -> Option<Against> {
     WORDS.into_iter().find(|own| own.name() == word)
 }
 
-/// Reads a multiple, if one stands here; else nothing is taken.
+/// Parses `1.10 * baseline`. Where there is none, the cursor stays.
 fn parse_multiple(cursor: &mut Cursor<'_>, op: Op) -> Result<Option<(Against, f64)>, CheckError> {
     let start = *cursor;
     let (number, number_at) = cursor.number();
@@ -346,7 +339,7 @@ fn parse_multiple(cursor: &mut Cursor<'_>, op: Op) -> Result<Option<(Against, f6
 
 type Part<'a> = (&'a str, std::ops::Range<usize>);
 
-/// The rest of `1.10 * baseline`, whose factor is parsed already.
+/// Parses the part behind the factor of `1.10 * baseline`.
 fn multiple(
     cursor: &mut Cursor<'_>,
     (number, at): Part<'_>,

@@ -1,11 +1,11 @@
-//! Defaults, spelled out in the tree, so that what runs can be read.
+//! Writes defaults into the tree, so that the resolved plan shows them.
 
 use crate::fault::Review;
 use crate::parse::parse;
 use crate::schema_table::{Block, Default, Field, Kind};
 use crate::tree::{Data, Node, Span};
 
-/// Writes the defaults of a table into a tree. `swept` says whether the matrix sets a path.
+/// Fills in the defaults of a table. `swept` returns whether the matrix sets a path.
 pub(crate) fn fill(node: &mut Node, table: &'static Block, swept: &dyn Fn(&str) -> bool) {
     fill_at(node, table, "", swept);
 }
@@ -22,7 +22,7 @@ fn fill_at(node: &mut Node, table: &'static Block, prefix: &str, swept: &dyn Fn(
     }
 }
 
-/// Fills in what stands at a field, where that is a block or a list of blocks.
+/// Fills in the blocks below a field.
 fn inside(node: &mut Node, field: &'static Field, prefix: &str, swept: &dyn Fn(&str) -> bool) {
     let Data::Map(entries) = &mut node.data else { return };
     let Some(entry) = entries.iter_mut().find(|entry| entry.key == field.name) else { return };
@@ -51,7 +51,7 @@ fn default(node: &Node, default: Default, prefix: &str, swept: &dyn Fn(&str) -> 
     }
 }
 
-/// A burst has no spacing, so there is nothing to spell out beside it.
+/// `rate: burst` has no arrival process, so it gets no default.
 fn default_with(
     node: &Node,
     beside: &str,
@@ -63,7 +63,7 @@ fn default_with(
     (set || swept(&format!("{prefix}{beside}"))).then_some(yaml)
 }
 
-/// A default's YAML as a tree that stands at `at`.
+/// Parses a default; its nodes get the span `at`.
 pub(crate) fn value(yaml: &str, at: Span) -> Node {
     let mut node = parse(at.file, 0, yaml, &mut Review::default()).unwrap_or(Node::new(at, Data::Null));
     stamp(&mut node, at);

@@ -1,10 +1,10 @@
-//! How two resolved scenarios differ, field by field.
+//! The differences between two resolved scenarios, field by field.
 
 use llmscen_core::compare::Difference;
 use serde_json::Value;
 
-/// Fields that do not change what is asked: what the run is called and where it is reported, whom it was sent to and how that was
-/// started, by what it is judged, and what is sampled beside it. The seed draws other requests of the same kind.
+/// Fields that do not change the workload: names, reports, the target's address and startup, objectives, telemetry. Another
+/// seed draws other requests from the same distribution.
 const HARMLESS: &[&str] = &[
     "name",
     "description",
@@ -24,13 +24,13 @@ const HARMLESS: &[&str] = &[
     "baseline",
     "reference",
 ];
-/// … unless a limit may end a case early.
+/// An SLO with this key can end a case early, so a difference in `slo` then changes the workload.
 const ENDS: &str = "abort";
 
-/// The differences between two resolved scenarios, in the order of their fields; empty where they are alike.
+/// The differences between two resolved scenarios, in the order of their fields.
 ///
 /// # Errors
-/// Where one of them is no YAML, in the parser's words.
+/// The parser's message where one of them is not YAML.
 pub fn differences(base: &str, other: &str) -> Result<Vec<Difference>, String> {
     let read = |text: &str| serde_yaml::from_str::<Value>(text).map_err(|error| error.to_string());
     let (base, other) = (read(base)?, read(other)?);

@@ -1,4 +1,4 @@
-//! Scenario to plan: every point of the matrix becomes a case, and every case is decoded on its own.
+//! Expands a scenario into a plan: every point of the matrix becomes a case, and every case is decoded separately.
 
 use crate::fault::Review;
 use crate::rules;
@@ -20,8 +20,7 @@ use llmscen_core::seed::Seed;
 use llmscen_core::units::Nanos;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The sections that are decoded once per case. One that is known to be wrong is not looked at again: what follows from a
-/// mistake is no news.
+/// Sections without known errors. The others are not decoded: only consequences of known errors could be found.
 struct Sound {
     target: bool,
     request: bool,
@@ -30,13 +29,13 @@ struct Sound {
     mix: bool,
 }
 
-/// The plan of a checked scenario, without its resolved text, and what its limits are relative to. None where something is wrong; the review says what.
+/// The plan without its resolved text, and the baseline. None where an error was reported.
 pub(crate) fn plan(root: &Node, env: &BTreeMap<String, String>, review: &mut Review) -> Option<(Plan, Ground)> {
     let sound = |section: &str| !review.partial && review.clean(section) && root.get(section).is_some();
     let sound = Sound {
         target: sound("target"),
         request: sound("request"),
-        // Entries of a mix may need none.
+        // With a mix the section may be absent.
         dataset: sound("dataset") || sound("mix") && review.clean("dataset"),
         load: sound("load"),
         mix: sound("mix"),
@@ -94,7 +93,7 @@ pub(crate) fn plan(root: &Node, env: &BTreeMap<String, String>, review: &mut Rev
     Some((plan, context.baseline))
 }
 
-/// The points of a search: each value of its field at each point of the matrix.
+/// Multiplies the points of the matrix by the values of the searched field.
 fn searched(
     root: &Node,
     points: Vec<Point>,
@@ -118,7 +117,7 @@ fn searched(
     (all.collect(), quests)
 }
 
-/// Files a search whose cases have no limit that its goal could be about.
+/// Reports a search whose goal does not fit the limits of its cases.
 fn aims(root: &Node, quests: &[CapacitySearch], cases: &[Case], review: &mut Review) {
     review.section = "search".to_owned();
     let (Some(quest), Some(entry)) = (quests.first(), root.entry_at("search")) else { return };
@@ -141,7 +140,7 @@ fn aims(root: &Node, quests: &[CapacitySearch], cases: &[Case], review: &mut Rev
     }
 }
 
-/// What all cases share.
+/// The fields of a plan that all cases share.
 fn frame(root: &Node) -> Option<(Seed, Nanos, AuditLimits, ReportSpec)> {
     let draft = Draft { root, labels: &Labels::default(), axes: &BTreeSet::new() };
     let seed = u64::try_from(root.get("seed")?.whole()?).ok()?;
@@ -149,7 +148,7 @@ fn frame(root: &Node) -> Option<(Seed, Nanos, AuditLimits, ReportSpec)> {
     Some((Seed(seed), pause, scenario::decode_audit(&draft)?, report::decode(&draft)?))
 }
 
-/// What all cases are made with.
+/// The inputs that all cases share.
 struct Given<'a> {
     env: &'a BTreeMap<String, String>,
     case_labels: &'a CaseLabels,
@@ -184,7 +183,7 @@ fn case(root: &Node, point: &Point, given: &Given<'_>, review: &mut Review) -> O
     })
 }
 
-/// What is asked, and by whom.
+/// The requests of a case.
 struct Asked {
     request: RequestSpec,
     dataset: DatasetSpec,
@@ -197,7 +196,7 @@ fn plain(draft: &Draft<'_>, given: &Given<'_>, review: &mut Review) -> Option<As
     Some(Asked { request: request?, dataset: dataset?, mix: Vec::new() })
 }
 
-/// Of a mix only its entries are decoded, each with what the scenario says for all.
+/// With a mix only its entries are decoded; they inherit from the top-level sections.
 fn mixed(draft: &Draft<'_>, given: &Given<'_>, review: &mut Review) -> Option<Asked> {
     let sound = given.sound.mix && given.sound.request && given.sound.dataset;
     let mix = decode("mix", sound, draft, review, mix::decode)?;
@@ -219,7 +218,7 @@ fn decode<T>(
     sound.then(|| act(draft, review)).flatten()
 }
 
-/// How each swept path is case_labels in case ids: by its last segment, or in full where two of them would be the same.
+/// The name of each swept path in case ids: its last segment, or the whole path where last segments collide.
 fn names(points: &[Point]) -> BTreeMap<String, String> {
     let paths: BTreeSet<&str> = points.iter().flatten().map(|setting| setting.path.as_str()).collect();
     let alone = |path: &str| paths.iter().filter(|other| last_segment(other) == last_segment(path)).count() == 1;

@@ -1,4 +1,4 @@
-//! The files of a scenario: the chain of `extends`, how they are merged, and the settings of the command line on top.
+//! The files of a scenario: the chain of `extends`, their merge, and the settings of the command line.
 
 use crate::fault::{Mistake, Review};
 use crate::parse::parse;
@@ -12,7 +12,7 @@ use crate::{Input, source, sweep};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
 
-/// The scenario of an input, and in front of it the files that it extends. None where there is nothing to look at.
+/// Reads the scenario and the files that it extends, base files first. None where it is not a scenario.
 pub(crate) fn read_layers(input: &Input<'_>, review: &mut Review) -> Option<Vec<Node>> {
     let name = input.path.display().to_string();
     let file = match &input.text {
@@ -37,7 +37,7 @@ pub(crate) fn read_layers(input: &Input<'_>, review: &mut Review) -> Option<Vec<
     Some(layers)
 }
 
-/// The files as one: what a file says wins over what it extends.
+/// Merges the files; later ones override earlier ones.
 pub(crate) fn merge_layers(layers: Vec<Node>) -> Node {
     let nothing = Node::new(Span::default(), Data::Null);
     layers.into_iter().reduce(merge).unwrap_or(nothing)
@@ -53,12 +53,12 @@ fn read_first(path: &Path, name: &str, review: &mut Review) -> Option<usize> {
     source::load(at, path, name, review)
 }
 
-/// A path as an argument of the command line.
+/// The span of a path given on the command line.
 fn named(name: &str, review: &mut Review) -> Span {
     Span { file: review.sources.add(COMMAND_LINE, name, PathBuf::new()), start: 0, end: name.len() }
 }
 
-/// What could have been meant instead of a file that is missing or something else.
+/// Suggests a scenario file in place of one that is missing or something else.
 fn existing(path: &Path) -> String {
     let files = scenarios_near(path);
     let meant = near(stem(path), files.iter().map(|file| stem(Path::new(file))));
@@ -71,26 +71,26 @@ fn existing(path: &Path) -> String {
     }
 }
 
-/// The name without its ending, which all scenarios share.
+/// The file name without its extension.
 fn stem(path: &Path) -> &str {
     path.file_stem().and_then(std::ffi::OsStr::to_str).unwrap_or_default()
 }
 
-/// Scenarios that are named one by one.
+/// Scenarios that a suggestion lists.
 const MOST_NAMED: usize = 8;
 
-/// A file whose ending is that of something else, such as README.md.
+/// Whether the extension is not that of YAML or JSON, as in README.md.
 fn is_foreign(path: &Path) -> bool {
     path.extension().is_some_and(|ending| !["yaml", "yml", "json"].iter().any(|own| ending.eq_ignore_ascii_case(own)))
 }
 
-/// results.json or a baseline, which llmscen itself writes.
+/// Whether the file is results.json or a baseline.
 fn is_own_output(layers: &[Node]) -> bool {
     let schema = layers.iter().rev().find_map(|layer| layer.get("schema"));
     schema.and_then(Node::text).is_some_and(|schema| schema.starts_with("llmscen/"))
 }
 
-/// Adds a file to `layers`, behind those that it extends. None where it is no scenario.
+/// Adds a file to `layers`, after those that it extends. None where it is not a scenario.
 fn layer(
     file: usize,
     env: &BTreeMap<String, String>,
@@ -119,7 +119,7 @@ fn layer(
     Some(())
 }
 
-/// Files that may extend each other.
+/// Maximum length of the chain of `extends`.
 const MOST_LAYERS: usize = 32;
 
 fn base(
@@ -156,12 +156,12 @@ fn base(
     layer(file, env, chain, layers, review)
 }
 
-/// Keys of a file of objectives that take the place of a scenario's own.
+/// Keys that a file of objectives may override.
 const OBJECTIVES: [&str; 4] = ["slo", "presets", "baseline", "reference"];
 /// Keys that only a scenario has.
 const SCENARIOS_OWN: [&str; 5] = ["extends", "target", "dataset", "load", "mix"];
 
-/// The objectives of a file that has nothing else, as a mapping. None where it is a scenario, or wrong; the review says which.
+/// The objectives of a file, as a mapping. None where it is a scenario, or where an error was reported.
 pub(crate) fn objectives(path: &Path, review: &mut Review) -> Option<Node> {
     let file = read_first(path, &path.display().to_string(), review)?;
     let text = review.sources.text(file);
@@ -190,7 +190,7 @@ pub(crate) fn objectives(path: &Path, review: &mut Review) -> Option<Node> {
     }
 }
 
-/// Puts the entries of `over` in place of those of the same keys.
+/// Replaces entries of `root` by those of `over`.
 pub(crate) fn replace(root: &mut Node, over: Node) {
     if let Data::Map(entries) = over.data {
         for entry in entries {
@@ -201,7 +201,7 @@ pub(crate) fn replace(root: &mut Node, over: Node) {
     spell_out(root, &SCENARIO);
 }
 
-/// Mappings merge, everything else is replaced.
+/// Merges mappings; everything else is replaced.
 fn merge(base: Node, over: Node) -> Node {
     match (base.data, over.data) {
         (Data::Map(mut entries), Data::Map(own)) => {
@@ -221,7 +221,7 @@ fn merge(base: Node, over: Node) -> Node {
     }
 }
 
-/// `dataset: openqa` becomes `dataset: { kind: openqa }`, before anything is merged into it.
+/// Expands short forms before the merge: `dataset: openqa` becomes `dataset: { kind: openqa }`.
 fn spell_out(node: &mut Node, table: &'static Block) {
     let Data::Map(entries) = &mut node.data else { return };
     for entry in entries {
@@ -294,8 +294,8 @@ pub(crate) fn set(root: &mut Node, settings: &[(String, String)], review: &mut R
     spell_out(root, &SCENARIO);
 }
 
-/// Whether the value of a setting is text as it is. The shell has quoted it already, so it is YAML only where YAML reads all of
-/// it: `@file`, `*`, `a: b` and `a #b` are text where the scenario takes text.
+/// Whether the value of a setting is plain text. The shell has already removed quotes, so it is YAML only where YAML reads all
+/// of it: `@file`, `*`, `a: b` and `a #b` are text where the field takes text.
 fn literal(path: &str, value: &str) -> bool {
     let written = value.trim();
     if written.is_empty() || written.starts_with(['"', '\'', '[', '{']) && !written.starts_with("{{") {

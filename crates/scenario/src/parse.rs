@@ -1,5 +1,5 @@
-//! YAML text to tree, from the parser's events, because only they know where things stand and which keys are there twice.
-//! Anchors, aliases and merge keys (`<<`) are followed here.
+//! Parses YAML to a tree from the parser's events, which have positions and duplicate keys. Anchors, aliases and merge keys
+//! (`<<`) are resolved here.
 
 mod scan;
 
@@ -8,14 +8,13 @@ use crate::tree::{Data, Entry, Node, Span};
 use granit_parser::{Event, Options, Parser, ScalarStyle, StrInput, Tag};
 use std::collections::HashMap;
 
-/// Nodes in one file at the most, aliases counted by what they stand for: nine lines of nested aliases must not fill the memory.
+/// Maximum number of nodes in one file, with aliases expanded: nested aliases must not exhaust the memory.
 const MOST_NODES: usize = 200_000;
 
-/// Values within each other, aliases counted by what they stand for: what walks a tree recurses.
+/// Maximum depth with aliases expanded, because tree walks are recursive.
 const DEEPEST: usize = 100;
 
-/// The tree of a text. `text` is a part of the source `file` that begins at byte `shift`. None where it is not YAML at all;
-/// what is wrong stands in the review then.
+/// Parses a part of the source `file` that starts at byte `shift`. None where it is not YAML; the error is reported.
 pub(crate) fn parse(file: usize, shift: usize, text: &str, review: &mut Review) -> Option<Node> {
     let mut options = Options::default();
     options.emit_comments = false;
@@ -32,7 +31,7 @@ struct Builder<'t, 'r> {
     text: &'t str,
     anchors: HashMap<usize, Node>,
     nodes: usize,
-    /// Lists and mappings around the value that is read.
+    /// Current depth.
     depth: usize,
     review: &'r mut Review,
 }
@@ -199,7 +198,7 @@ impl<'t> Builder<'t, '_> {
         }
     }
 
-    /// `{{ x }}` without quotes is a mapping whose key is a mapping. It is read on as the text that was meant.
+    /// `{{ x }}` without quotes is a mapping whose key is a mapping. Continues with the text that was meant.
     fn bare_template(&mut self, open: Span, inner: Span) -> Option<Node> {
         let mut depth = 2;
         let mut end = inner.end;
@@ -219,7 +218,7 @@ impl<'t> Builder<'t, '_> {
         Some(Node::new(at, Data::Text(written)))
     }
 
-    /// From the first to the last piece: in block style the closing event stands where the next token begins.
+    /// The span from the first to the last piece: in block style the closing event is at the next token.
     fn around(&self, open: Span, close: Span, pieces: impl Iterator<Item = Span>) -> Span {
         if close.start < close.end {
             return Span { end: close.end, ..open };

@@ -1,4 +1,4 @@
-//! The reference page of the format, as Markdown, read from the tables that a file is checked with.
+//! The reference page of the format in Markdown, generated from the schema tables.
 
 use crate::schema_table::{Block, Default, Field, Kind};
 use crate::sections::scenario::{SCENARIO, section_of};
@@ -23,17 +23,17 @@ relative to the file that names them, or else to the working directory. A key th
 that contradicts another.
 ";
 
-/// How keys work together, after the tables.
+/// How keys work together; follows the tables.
 const GUIDE: &str = include_str!("reference/guide.md");
 
-/// The reference page: every section with its keys, their types, defaults, meaning and an example.
+/// The reference page: every section with its keys, types, defaults, meaning and examples.
 pub fn markdown() -> String {
     let mut page = HEAD.to_owned();
     section(&mut page, "", &SCENARIO);
     page + GUIDE
 }
 
-/// A block's table, the words of its choices, and then the blocks inside of it.
+/// Writes the table of a block, the words of its choices, and its inner blocks.
 fn section(page: &mut String, path: &str, table: &'static Block) {
     let fields = || table.fields.iter().filter(|field| !matches!(field.kind, Kind::Planned));
     let heading = if path.is_empty() { "The file".to_owned() } else { format!("`{path}`") };
@@ -51,7 +51,7 @@ fn section(page: &mut String, path: &str, table: &'static Block) {
     for field in fields() {
         let inner = if path.is_empty() { field.name.to_owned() } else { format!("{path}.{}", field.name) };
         match &field.kind {
-            // What stands in the outermost section of the same kind need not be said twice.
+            // Sections of a mix entry are described at the top level.
             Kind::Block(block) if !path.is_empty() && section_of(block).is_some() => {}
             Kind::Block(block) => section(page, &inner, block),
             Kind::List(Kind::Block(block)) => section(page, &format!("{inner}[]"), block),
@@ -83,7 +83,7 @@ fn row(page: &mut String, field: &'static Field) {
     let _ = writeln!(page, "| `{}` | {kind} | {default} | {doc} | {example} |", field.name);
 }
 
-/// What may stand there, in a few words.
+/// A short description of a kind.
 fn of(kind: &'static Kind) -> String {
     match kind {
         Kind::Bool => "`true`, `false`".to_owned(),
@@ -134,7 +134,7 @@ mod tests {
     use crate::validate;
     use serde_json::{Value, json};
 
-    /// Every field with its path, blocks themselves among them; an item of a list is `[]`.
+    /// Every field with its path; `[]` is an item of a list.
     fn fields(prefix: &str, table: &'static Block) -> Vec<(String, &'static Field)> {
         let known = table.fields.iter().filter(|field| !matches!(field.kind, Kind::Planned));
         let inner = |field: &'static Field| {
@@ -149,7 +149,7 @@ mod tests {
         known.flat_map(inner).collect()
     }
 
-    /// What stands at a path in a file that leaves everything else to another one.
+    /// A file with only this value.
     fn placed(path: &str, value: Value) -> Value {
         path.rsplit('.').fold(value, |value, key| if key == "[]" { json!([value]) } else { json!({ key: value }) })
     }
@@ -164,7 +164,7 @@ mod tests {
             let example = field.example.unwrap_or_else(|| panic!("`{path}` has no example"));
             let mut review = Review::default();
             review.partial = true;
-            // The files of an example are not here; everything else is checked with it.
+            // The files of an example do not exist here; everything else is checked.
             review.sources.stored = true;
             let at = review.sources.add("example", example, std::path::PathBuf::new());
             let value = defaults::value(example, Span { file: at, start: 0, end: example.len() });
@@ -176,10 +176,10 @@ mod tests {
         }
     }
 
-    /// Holds an example against its table as a file is.
+    /// Checks an example as a file is checked.
     fn check(path: &str, value: Node, field: &'static Field, mut review: Review) {
         let at = value.at;
-        // A plain text in a block's place is its short form, spelled out before the tables are asked.
+        // Short forms of blocks are expanded before the check.
         let short = |node: &Node| node.text().is_some();
         match &field.kind {
             Kind::Block(block) if block.short.is_some() && short(&value) => return,

@@ -1,5 +1,5 @@
-//! The resolved plan: what was run, as a scenario that runs it again. Every default stands there, every variable is replaced,
-//! files are named by absolute paths; what must stay secret is `${NAME}`.
+//! Writes the resolved plan, which is a scenario that repeats the run: with all defaults, variables replaced, absolute file
+//! names, and `${NAME}` in place of secrets.
 
 use crate::fault::Review;
 use crate::schema_table::{Block, Kind, Leaf};
@@ -17,29 +17,28 @@ use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
 use std::ops::Range;
 
-/// Writes a tree; counts the secrets that had no name of their own.
+/// Writes a tree; counts secrets without a variable.
 struct Writer<'r> {
     review: &'r mut Review,
     unnamed: usize,
-    /// Models may be files.
+    /// Whether model names may be files.
     local: bool,
-    /// Secrets that may stand in a command.
+    /// Secrets that may occur in a command.
     known: Vec<String>,
 }
 
-/// Whether the value of a header is a secret, whatever the header is called.
+/// Whether the value of a header may be a secret, whatever its name.
 fn is_secret_header(name: &str, value: &Node) -> bool {
     !USUAL_HEADERS.contains(&name.to_lowercase().as_str()) && value.text().is_some_and(|text| is_distinct(&text))
 }
 
-/// The resolved plan of a scenario that is sound.
 pub(crate) fn resolve(root: &Node, table: &'static Block, review: &mut Review) -> String {
     let mut writer = Writer { review, unnamed: 0, local: local::meant(root), known: known(root) };
     let value = Value::Object(writer.block(root, table));
     yaml::write(&value)
 }
 
-/// The first 16 hex digits of a text's SHA-256.
+/// The id of a plan: 16 hex digits of SHA-256.
 pub(crate) fn digest(text: &str) -> String {
     hex_digest(text, 8)
 }
@@ -61,7 +60,7 @@ impl Writer<'_> {
         mapping
     }
 
-    /// Keys in place of another block's: a `null` takes one away.
+    /// Keys that override another block; `null` removes one.
     fn over(&mut self, node: &Node, table: &'static Block) -> Map<String, Value> {
         let mut mapping = self.block(node, table);
         let nothing = node.entries().iter().filter(|entry| entry.value.is_null());
@@ -95,7 +94,7 @@ impl Writer<'_> {
         }
     }
 
-    /// Values of free keys: headers, bodies. What a key calls a secret is one.
+    /// A mapping with free keys, such as headers. The key decides whether a value is a secret.
     fn map(&mut self, node: &Node, kind: &'static Kind, name: &str) -> Value {
         let entry = |writer: &mut Self, key: &str, value: &Node| match kind {
             Kind::Secret if !(is_secret_name(key) || from_env(value) || name == "headers" && is_secret_header(key, value)) => {
@@ -181,7 +180,7 @@ impl Writer<'_> {
         )
     }
 
-    /// A text that is sent to the server: distinct values of variables are written by name, whatever those are called.
+    /// A text that is sent to the server: long values of variables are written by name.
     fn by_reference(&mut self, node: &Node) -> Value {
         let Some(parts) = &node.parts else { return self.text(node) };
         let one = |part: &Part| match part {
@@ -191,7 +190,7 @@ impl Writer<'_> {
         Value::from(parts.iter().map(one).collect::<String>())
     }
 
-    /// A secret by its variable's name; one that stands in the file itself gets a name, for the plan must not repeat it.
+    /// Writes a secret by the name of its variable; a literal secret gets a generated name.
     fn secret(&mut self, node: &Node, name: &str) -> Value {
         if let Some(text) = node.parts.as_deref().and_then(named) {
             return Value::from(text);
@@ -211,7 +210,7 @@ impl Writer<'_> {
         format!("${{{variable}}}")
     }
 
-    /// A URL with the password before `@`, and parameters such as `key=`, hidden.
+    /// Writes a URL without its password and secret parameters.
     fn address(&mut self, node: &Node) -> Value {
         let Some(text) = node.text() else { return self.free(node, TextSyntax::Text) };
         let hidden = hidden(&text);
@@ -232,7 +231,7 @@ impl Writer<'_> {
         Value::from(shown)
     }
 
-    /// A stretch of a URL that begins at byte `start` of it, with a name in place of what must be hidden.
+    /// Replaces secrets in the part of a URL that starts at byte `start`.
     fn hide(&mut self, node: &Node, text: &str, start: usize, hidden: &[Range<usize>]) -> String {
         let mut shown = String::new();
         let mut done = 0;
@@ -246,12 +245,12 @@ impl Writer<'_> {
     }
 }
 
-/// Whether values of that kind are words of a command.
+/// Whether values of this kind are words of a command.
 fn holds(leaf: &'static Leaf) -> bool {
     std::ptr::eq(leaf, &COMMAND) || std::ptr::eq(leaf, &ARGUMENT)
 }
 
-/// The secrets of a target wherever they stand in it, the longest first.
+/// All secrets of a target, longest first.
 fn known(root: &Node) -> Vec<String> {
     let mut all: Vec<String> = Vec::new();
     let mut take = |node: &Node| match &node.data {
@@ -265,7 +264,7 @@ fn known(root: &Node) -> Vec<String> {
     }
     let words = root.entry_at("target.server.command").and_then(|entry| command(&entry.value)).unwrap_or_default();
     all.extend(behind_flags(&words).into_iter().map(|(_, value)| value));
-    // Of `Bearer sk-1` the last word is one too.
+    // The last word of `Bearer sk-1` is a secret too.
     all.extend(all.clone().iter().filter_map(|value| Some(value.rsplit_once(' ')?.1.to_owned())));
     all.retain(|value| looks_secret(value));
     all.sort_by(|a, b| b.len().cmp(&a.len()).then_with(|| a.cmp(b)));
@@ -274,7 +273,7 @@ fn known(root: &Node) -> Vec<String> {
 }
 
 impl Writer<'_> {
-    /// Words, or one of them, that stand at the key `name`.
+    /// Writes a command or an argument.
     fn words(&mut self, node: &Node, name: &str) -> Value {
         match &node.data {
             Data::List(items) => Value::Array(items.iter().map(|item| self.words(item, name)).collect()),
@@ -325,7 +324,7 @@ impl Writer<'_> {
     }
 }
 
-/// A text with variables in place of secrets.
+/// Replaces secrets in a text by variables.
 fn hide(text: &str, names: &[(String, String)]) -> String {
     let Some(((secret, variable), rest)) = names.split_first() else { return escaped(text, TextSyntax::Text) };
     text.split(secret.as_str()).map(|piece| hide(piece, rest)).collect::<Vec<_>>().join(variable)

@@ -1,4 +1,4 @@
-//! Rules between fields, as the schema table declares them: checked for each case, with the values of the matrix in place.
+//! Checks the rules between fields that the schema table declares, for each case with its values of the matrix.
 
 use crate::defaults;
 use crate::fault::{Mistake, Review};
@@ -9,15 +9,15 @@ use crate::suggest::list;
 use crate::tree::{Entry, Node, last_segment};
 use std::borrow::Cow;
 
-/// Checks the rules of all fields in a section of a case. In a section that is known to be wrong nothing is missed: it may be
-/// what is wrong.
+/// Checks the rules of all fields in a section of a case. Missing keys are not reported in a section with errors: the erroneous
+/// key may be the missing one.
 pub(crate) fn check(draft: &Draft<'_>, section: &str, is_sound: bool, review: &mut Review) {
     if let (Some(Field { kind: Kind::Block(table), .. }), Some(node)) = (SCENARIO.field(section), draft.get(section)) {
         check_block(&Place { draft, node, table, path: section.to_owned(), is_sound }, review);
     }
 }
 
-/// A block of a case: where a key without dots is looked up.
+/// A block of a case, in which keys without dots are looked up.
 struct Place<'a> {
     draft: &'a Draft<'a>,
     node: &'a Node,
@@ -27,7 +27,7 @@ struct Place<'a> {
 }
 
 impl<'a> Place<'a> {
-    /// The entry of a key beside the field, or at a dotted path from the root.
+    /// The entry of a key in the block, or at a dotted path from the root.
     fn entry(&self, key: &str) -> Option<&'a Entry> {
         match key.strip_prefix("dataset.") {
             Some(key) => self.draft.dataset_entry(key),
@@ -36,18 +36,18 @@ impl<'a> Place<'a> {
         }
     }
 
-    /// The same, where the scenario has it; a default is none.
+    /// The same, where it is not a default.
     fn written(&self, key: &str) -> Option<&'a Entry> {
         self.entry(key).filter(|entry| entry.is_written())
     }
 
-    /// Whether a value is one that its key can have, where that has names for all.
+    /// Whether a value is one of the words of its key.
     fn knows(&self, key: &str, value: &Node) -> bool {
         let kind = if key.contains('.') { SCENARIO.kind_at(key) } else { self.table.field(key).map(|field| &field.kind) };
         !matches!(kind, Some(Kind::Choice(words, _)) if words.iter().all(|(word, _)| text(value) != *word))
     }
 
-    /// Whether the other key is in a section that is known to be wrong.
+    /// Whether the other key is in a section with errors.
     fn is_doubtful(&self, key: &str, review: &Review) -> bool {
         let section = key.split_once('.').map(|(section, _)| section);
         section.is_some_and(|section| !self.path.starts_with(section) && !review.clean(section))
@@ -85,14 +85,14 @@ fn check_field(place: &Place<'_>, field: &Field, review: &mut Review) {
         }
         let Some(mistake) = broken(place, field, rule, review) else { continue };
         review.push(mistake);
-        // A field that has no place here is not asked for what it would need.
+        // A field that must be removed needs no further keys.
         if !is_need {
             return;
         }
     }
 }
 
-/// The mistake where a rule of a field is broken.
+/// The error of a broken rule.
 fn broken(place: &Place<'_>, field: &Field, rule: &Rule, review: &Review) -> Option<Mistake> {
     match rule.kind {
         RuleKind::Requires => requires(place, field, rule, review),
@@ -103,7 +103,7 @@ fn broken(place: &Place<'_>, field: &Field, rule: &Rule, review: &Review) -> Opt
     }
 }
 
-/// The entry of the field where it is written as the rule says. To write a default is as good as to leave it out.
+/// The entry of the field if the rule applies. A written default counts as absent.
 fn subject<'a>(place: &Place<'a>, field: &Field, rule: &Rule) -> Option<&'a Entry> {
     let entry = place.written(field.name)?;
     let applies = match (rule.when, field.default) {
@@ -114,7 +114,7 @@ fn subject<'a>(place: &Place<'a>, field: &Field, rule: &Rule) -> Option<&'a Entr
     applies.then_some(entry)
 }
 
-/// The mistake at a field.
+/// The error at a field.
 fn at_field(field: &Field, entry: &Entry, rule: &Rule, message: impl FnOnce(&str) -> String, label: &str) -> Mistake {
     let (at, key) = match rule.when {
         Some(when) => (entry.value.at, format!("`{}: {when}`", field.name)),
@@ -125,7 +125,7 @@ fn at_field(field: &Field, entry: &Entry, rule: &Rule, message: impl FnOnce(&str
     if rule.help.is_empty() { mistake } else { mistake.help(rule.help) }
 }
 
-/// The mistake with the other key as a second place, where that is written.
+/// Adds the other key to an error, where it is written.
 fn beside(mistake: Mistake, rule: &Rule, other: Option<&Entry>) -> Mistake {
     match other.filter(|other| other.is_written() && !rule.other_reason.is_empty()) {
         Some(other) => mistake.also(if rule.values.is_empty() { other.key_at } else { other.value.at }, rule.other_reason),
@@ -155,7 +155,7 @@ fn required_with(place: &Place<'_>, field: &Field, rule: &Rule) -> Option<Mistak
     Some(mistake.help(if rule.help.is_empty() { field.doc } else { rule.help }))
 }
 
-/// One mistake for all keys of the group, at the last of them.
+/// One error for all keys of the group, at the last one.
 fn one_of(place: &Place<'_>, field: &Field, rule: &Rule) -> Option<Mistake> {
     let label = |name: &str| {
         let rules = place.table.field(name).map_or(&[][..], |field| field.rules);
@@ -186,7 +186,7 @@ fn without_effect(place: &Place<'_>, field: &Field, rule: &Rule) -> Option<Mista
     let other = rule.others.first()?;
     let found = place.entry(other);
     let listed = found.is_some_and(|found| is_one_of(&found.value, rule.values));
-    // Where the matrix sets the other key, the field may be for another case.
+    // If the matrix sets the other key, the field may be for another case.
     let unknown = found.is_some_and(|found| !place.knows(other, &found.value));
     if listed == (rule.kind == RuleKind::OnlyWith) || unknown || place.is_swept(other) {
         return None;
@@ -202,7 +202,7 @@ fn without_effect(place: &Place<'_>, field: &Field, rule: &Rule) -> Option<Mista
     Some(if listed { mistake.help(format!("`{}` goes with {}.", field.name, names())) } else { mistake })
 }
 
-/// Whether a value is one of these; a `*` at the end of one stands for anything. None means any value.
+/// Whether a value is one of `values`, in which a final `*` matches anything; an empty list matches all.
 fn is_one_of(node: &Node, values: &[&str]) -> bool {
     let text = text(node);
     let one = |value: &&str| value.strip_suffix('*').map_or(text == *value, |start| text.starts_with(start));
@@ -222,7 +222,7 @@ mod tests {
     use super::*;
     use llmscen_core::api::Api;
 
-    /// Every field with the block that holds it, its path, and whether it is in a list.
+    /// Every field with its block, its path, and whether it is in a list.
     fn fields(table: &'static Block, path: &str, found: &mut Vec<(&'static Block, &'static Field, String)>) {
         for field in table.fields {
             let own = if path.is_empty() { field.name.to_owned() } else { format!("{path}.{}", field.name) };

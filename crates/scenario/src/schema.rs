@@ -1,4 +1,4 @@
-//! The JSON Schema of the format (2020-12), read from the same tables that a file is held against.
+//! The JSON Schema (2020-12) of the format, generated from the schema tables.
 
 use crate::defaults;
 use crate::schema_table::{Block, Default, Field, Kind};
@@ -6,14 +6,14 @@ use crate::sections::scenario::{SCENARIO, section_of};
 use crate::tree::Span;
 use serde_json::{Map, Value, json};
 
-/// The schema of a scenario file, for editors: every key with its meaning, its default and an example; no others.
+/// The schema of a scenario file: every key with description, default and example.
 pub fn json_schema() -> Value {
     let mut schema = block(&SCENARIO);
     if let Value::Object(map) = &mut schema {
         map.insert("$schema".to_owned(), json!("https://json-schema.org/draft/2020-12/schema"));
         map.insert("title".to_owned(), json!("llmscen scenario"));
         map.insert("$defs".to_owned(), definitions());
-        // A file that extends another one may leave anything to it.
+        // A file that extends another one may omit any key.
         let needs = [needs(|_| None), needs(|field| field.instead)];
         let needs = needs.iter().map(|keys| json!({ "required": keys }));
         let needs: Vec<Value> = std::iter::once(json!({ "required": ["extends"] })).chain(needs).collect();
@@ -22,7 +22,7 @@ pub fn json_schema() -> Value {
     schema
 }
 
-/// The keys that a scenario needs, where some are replaced.
+/// The required keys, some of them replaced by their alternatives.
 fn needs(instead: impl Fn(&Field) -> Option<&'static str>) -> Vec<&'static str> {
     let required = SCENARIO.fields.iter().filter(|field| field.required);
     required.map(|field| instead(field).unwrap_or(field.name)).collect()
@@ -32,18 +32,18 @@ fn block(table: &'static Block) -> Value {
     let fields = table.fields.iter().filter(|field| !matches!(field.kind, Kind::Planned));
     let properties: Map<String, Value> =
         fields.map(|own| (own.name.to_owned(), again(table, own).unwrap_or_else(|| field(own)))).collect();
-    // Inner blocks of a file that extends another one may be incomplete, so only the outermost says what it needs.
+    // With `extends` inner blocks may be incomplete, so only the top level has required keys.
     json!({ "description": table.doc, "type": "object", "properties": properties, "additionalProperties": false })
 }
 
-/// A key that stands for a section of the scenario in another place.
+/// A reference where a block is a section of the scenario.
 fn again(table: &'static Block, field: &'static Field) -> Option<Value> {
     let Kind::Block(own) = field.kind else { return None };
     let section = section_of(own).filter(|_| !std::ptr::eq(table, &SCENARIO))?;
     Some(json!({ "$ref": format!("#/properties/{section}"), "description": field.doc }))
 }
 
-/// A block's keys, without what holds where one is left out.
+/// A block without its defaults.
 fn over(table: &'static Block) -> Value {
     let mut schema = block(table);
     if let Some(Value::Object(keys)) = schema.get_mut("properties") {
@@ -117,10 +117,10 @@ fn scalar(kind: &'static Kind) -> Value {
     }
 }
 
-/// Free keys that a matrix may sweep, too.
+/// Free keys that a matrix may sweep.
 const FREE: &str = r"^(vars|mix|request\.extra|request\.template|target\.server\.args)\.";
 
-/// Any path of a value, with a list of what may stand there.
+/// Paths with lists of values.
 fn matrix() -> Value {
     let mut properties = axes();
     let list = |doc: &str, items: &str| json!({ "description": doc, "type": "array", "items": { "$ref": items } });
@@ -145,7 +145,7 @@ fn free(properties: Map<String, Value>, other: Value) -> Value {
     json!({ "type": "object", "properties": properties, "patternProperties": { FREE: other }, "additionalProperties": false })
 }
 
-/// What is used more than once: a variable, the value at each path, the rows and groups of a matrix.
+/// Definitions that are used more than once: a variable, the value at each path, rows and groups of a matrix.
 fn definitions() -> Value {
     let paths = SCENARIO.scalar_paths();
     let mut defs: Map<String, Value> = paths.iter().map(|(path, field)| (path.clone(), kind(&field.kind))).collect();

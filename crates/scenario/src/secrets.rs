@@ -1,4 +1,4 @@
-//! What must not be written down, and what is written in its place.
+//! Detection of secrets, and what is written in their place.
 
 use crate::schema_table::Kind;
 use crate::sections::scenario::SCENARIO;
@@ -10,16 +10,16 @@ use llmscen_core::target::{Place, Secret};
 use llmscen_core::url_secrets::{hidden, in_url, is_secret_name, is_url, is_veiled, shown};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Where a text is written, which says what braces mean in it.
+/// The syntax of a text, which decides the meaning of braces.
 #[derive(Clone, Copy, PartialEq)]
 pub(crate) enum TextSyntax {
-    /// A text of the scenario: braces are references.
+    /// Braces are references to the scenario.
     Text,
-    /// A text of a request body: braces are the renderer's.
+    /// Braces are evaluated by the renderer.
     Body,
 }
 
-/// A part by its variable's name instead of its value.
+/// A part with the name of its variable instead of the value.
 pub(crate) fn by_name(part: &Part) -> String {
     match part {
         Part::Literal(text) => escaped(text, TextSyntax::Text),
@@ -28,7 +28,7 @@ pub(crate) fn by_name(part: &Part) -> String {
     }
 }
 
-/// A text by its variables, where nothing but a scheme such as `Bearer` stands beside them.
+/// A text with the names of its variables, if there is nothing else but a scheme such as `Bearer`.
 pub(crate) fn named(parts: &[Part]) -> Option<String> {
     let scheme = |text: &str| ["", "bearer", "basic", "token", "apikey", "digest"].contains(&text.trim().to_lowercase().as_str());
     let bare = parts.iter().all(|part| !matches!(part, Part::Literal(text) if !scheme(text)));
@@ -36,13 +36,12 @@ pub(crate) fn named(parts: &[Part]) -> Option<String> {
         .then(|| parts.iter().map(by_name).collect())
 }
 
-/// Whether a variable of the environment is in it.
+/// Whether it contains an environment variable.
 pub(crate) fn from_env(node: &Node) -> bool {
     node.parts.iter().any(|parts| parts.iter().any(|part| matches!(part, Part::Env { .. })))
 }
 
-/// Whether a number in it came from a variable that is called a secret, or is long and part of a request body, so that its
-/// name is written and not its value.
+/// Whether a number is written as a variable: one with a secret name, or a long one in a request body.
 pub(crate) fn keeps_name(node: &Node, place: TextSyntax) -> bool {
     let keeps = |part: &Part| match part {
         Part::Env { name, value } => is_secret_name(name) || place == TextSyntax::Body && is_veiled(value),
@@ -51,7 +50,7 @@ pub(crate) fn keeps_name(node: &Node, place: TextSyntax) -> bool {
     node.parts.iter().any(|parts| parts.iter().any(keeps))
 }
 
-/// A value as text that is read back as it stands, secrets by name.
+/// A value as escaped text, secrets by name.
 pub(crate) fn written(node: &Node, place: TextSyntax) -> String {
     match (&node.parts, &node.data) {
         (Some(parts), _) => parts.iter().map(|part| written_part(part, place)).collect(),
@@ -60,7 +59,6 @@ pub(crate) fn written(node: &Node, place: TextSyntax) -> String {
     }
 }
 
-/// One part of such a text.
 pub(crate) fn written_part(part: &Part, place: TextSyntax) -> String {
     match part {
         Part::Literal(text) => escaped(text, place),
@@ -70,14 +68,14 @@ pub(crate) fn written_part(part: &Part, place: TextSyntax) -> String {
     }
 }
 
-/// A text that is read back as it stands.
+/// Escapes a text, so that it is read back unchanged.
 pub(crate) fn escaped(text: &str, place: TextSyntax) -> String {
     let text = text.replace("${", "$${");
     if place == TextSyntax::Text { text.replace("{{", "{{ \"{{\" }}") } else { text }
 }
 
-/// What stands in a command behind flags and variables that are called secrets, by those: `--api-key X`, `--hf-token=X`,
-/// `HF_TOKEN=X`; also in a word that is a command itself, as that of `sh -c`.
+/// Secrets in a command, each with its flag or variable: `--api-key X`, `--hf-token=X`, `HF_TOKEN=X`. Words that are commands
+/// themselves, as in `sh -c`, are searched too.
 pub fn behind_flags(words: &[String]) -> Vec<(String, String)> {
     let split = |word: &String| shell_words::split(word).ok().filter(|_| word.contains(char::is_whitespace));
     let mut found = Vec::new();
@@ -93,13 +91,13 @@ pub fn behind_flags(words: &[String]) -> Vec<(String, String)> {
     found
 }
 
-/// Whether a text may be a secret: no further flag, no variable of a shell, no number that is a size.
+/// Whether a text may be a secret: not a flag, a shell variable or a small number.
 pub(crate) fn looks_secret(value: &str) -> bool {
     let size = value.len() < 8 && value.parse::<f64>().is_ok();
     value.len() >= 4 && !value.starts_with(['-', '$']) && !size
 }
 
-/// Whether a value of a request body is a secret by its key; `max_tokens` is none.
+/// Whether a value of a request body is a secret by its key; `max_tokens` is not.
 pub(crate) fn is_hidden(key: &str, value: &Node) -> bool {
     let key = key.to_lowercase().replace('-', "_");
     let secret =
@@ -107,7 +105,7 @@ pub(crate) fn is_hidden(key: &str, value: &Node) -> bool {
     secret && matches!(value.data, Data::Text(_) | Data::Int(_))
 }
 
-/// Headers of every client, whose values are no secrets.
+/// Common headers whose values are not secrets.
 pub(crate) const USUAL_HEADERS: [&str; 12] = [
     "accept",
     "accept-encoding",
@@ -123,25 +121,24 @@ pub(crate) const USUAL_HEADERS: [&str; 12] = [
     "x-title",
 ];
 
-/// What the value at a path of the scenario is.
+/// The use of a value, which decides whether it may be a secret.
 #[derive(Clone, Copy, PartialEq)]
 pub(crate) enum Origin {
-    /// A key, a token, a header: a secret whatever it holds.
+    /// An API key, a token or a header.
     Secret,
-    /// What is sent to the server: values of variables in it may be secrets.
+    /// Sent to the server: values of variables in it may be secrets.
     Sent,
-    /// A setting, which reports show.
+    /// A setting that reports show.
     Setting,
 }
 
 impl Origin {
-    /// The origin of the value at a dotted path.
     pub fn of(path: &str) -> Origin {
         let last = last_segment(path);
         let own = path.strip_prefix("mix.").and_then(|rest| rest.split_once('.')).map_or(path, |(_, rest)| rest);
         match SCENARIO.kind_at(path).or_else(|| SCENARIO.kind_at(own)) {
             Some(Kind::Secret) if USUAL_HEADERS.contains(&last.to_lowercase().as_str()) => Origin::Setting,
-            // Variables of a server such as `VLLM_ATTENTION_BACKEND` are settings, unless their own values are variables.
+            // A server's variable such as `VLLM_ATTENTION_BACKEND` is a setting, but variables in its value may be secrets.
             Some(Kind::Secret) if own.contains(".env.") && !is_secret_name(last) => Origin::Sent,
             Some(Kind::Secret) => Origin::Secret,
             Some(Kind::Json | Kind::Template) => Origin::Sent,
@@ -152,18 +149,18 @@ impl Origin {
     }
 }
 
-/// What is found on the walk through a scenario.
+/// Candidates found in a scenario.
 #[derive(Default)]
 struct Found {
-    /// Secrets whatever else holds them.
+    /// Secrets in any case.
     certain: BTreeSet<String>,
-    /// Secrets unless a setting that reports show holds them too.
+    /// Secrets unless a setting that reports show has the same text.
     likely: BTreeSet<String>,
-    /// Such settings.
+    /// Settings that reports show.
     shown: Vec<String>,
 }
 
-/// The secrets of a checked scenario that are distinct enough to be struck from any text.
+/// The secrets of a scenario that are distinct enough to be redacted from any text.
 pub(crate) fn secrets(root: &Node, plan: &Plan, env: &BTreeMap<String, String>) -> Vec<Secret> {
     let mut found = Found::default();
     found.walk(root, "");
@@ -179,10 +176,10 @@ pub(crate) fn secrets(root: &Node, plan: &Plan, env: &BTreeMap<String, String>) 
     found.shown.extend(plan.cases.iter().map(|case| case.id.clone()));
     let models: BTreeSet<&str> =
         plan.cases.iter().flat_map(|case| case.target.models.iter().map(|model| model.name.as_str())).collect();
-    // Rows, ids and reports need the names of models: a key that is part of one cannot be struck.
+    // Reports need the names of models, so a secret that is part of one cannot be redacted.
     found.certain.retain(|text| !models.iter().any(|model| model.contains(text.as_str())));
     found.shown.extend(models.into_iter().map(str::to_owned));
-    // Presets may give it an address of its own.
+    // A preset may add a URL.
     let pages = plan.cases.iter().filter_map(|case| case.target.metrics.as_ref().map(|page| page.url.as_str()));
     let urls = plan.cases.iter().filter_map(|case| match &case.target.place {
         Place::Url(url) => Some(url.as_str()),
@@ -192,7 +189,7 @@ pub(crate) fn secrets(root: &Node, plan: &Plan, env: &BTreeMap<String, String>) 
     let Found { certain, likely, shown } = found;
     let innocent = |text: &String| shown.iter().any(|own| own.contains(text.as_str()));
     let all = certain.into_iter().chain(likely.into_iter().filter(|text| !innocent(text)));
-    // A stored plan holds `${NAME}` where a variable is not set.
+    // A stored plan has `${NAME}` for variables that are not set.
     let mut all: Vec<Secret> = all.filter(|text| is_distinct(text) && !text.contains("${")).map(Secret::new).collect();
     all.sort();
     all.dedup();

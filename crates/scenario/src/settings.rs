@@ -1,4 +1,4 @@
-//! The settings of a resolved plan as flat paths: what two runs must have in common to be compared; and what `--set` may name.
+//! The settings of a resolved plan as flat paths, to compare runs; and the paths that `--set` accepts.
 
 use crate::resolve::hex_digest;
 use crate::schema_table::{Block, Kind};
@@ -8,15 +8,16 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 use std::path::Path;
 
-/// The sections that make the numbers.
+/// Sections that influence the results.
 const SECTIONS: [&str; 6] = ["seed", "target", "request", "dataset", "mix", "load"];
-/// Of the target: where it is and how it is reached, but not what it is.
+/// Paths of the target that only say where it is and how it is reached.
 const PLACES: [&str; 6] =
     ["target.url", "target.api_key", "target.headers", "target.timeouts", "target.tls", "target.simulator.seed"];
-/// The longest text that is kept as it is.
+/// Longest text that is kept, in bytes.
 const LONG: usize = 80;
 
-/// Dotted path → value as text, of a resolved plan. Files go by their last name, for checkouts differ; long texts by a digest.
+/// Dotted path → value as text, of a resolved plan. Files are reduced to their names, because checkouts differ; long texts to a
+/// digest.
 pub fn settings(resolved: &str) -> BTreeMap<String, String> {
     let mut found = BTreeMap::new();
     let Ok(plan) = serde_yaml::from_str::<Value>(resolved) else { return found };
@@ -52,14 +53,14 @@ fn flatten(path: &str, value: &Value, found: &mut BTreeMap<String, String>) {
 /// A setting of the scenario.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Setting {
-    /// Its dotted path.
+    /// Dotted path.
     pub path: String,
-    /// Its value is a secret.
+    /// Whether its value is a secret.
     pub secret: bool,
 }
 
-/// The setting whose path is `name` or ends with it, the shortest path first; `-` and `_` are the same. With `fuzzy` also the
-/// one that is spelled nearly so.
+/// The setting whose path, or its last segment, is `name`; the one with the shortest path first; `-` and `_` are equal. With
+/// `fuzzy` also a similar one.
 pub fn setting_named(name: &str, fuzzy: bool) -> Option<Setting> {
     let name = name.to_lowercase().replace('-', "_");
     let mut settings = Vec::new();
@@ -70,7 +71,7 @@ pub fn setting_named(name: &str, fuzzy: bool) -> Option<Setting> {
     let position = exact.or_else(|| {
         let names: Vec<String> = settings.iter().map(last).collect();
         let meant = near(&name, names.iter().map(String::as_str)).filter(|_| fuzzy)?;
-        // `--gpu-memory-utilization` only begins like `gpu`.
+        // `--gpu-memory-utilization` only starts like `gpu`.
         if strsim::damerau_levenshtein(&name, meant) > (name.len() / 3).max(1) {
             return None;
         }

@@ -1,16 +1,16 @@
-//! "Did you mean": the nearest of the words that exist, and lists of them for a reader.
+//! Suggestions for misspelled words, and lists of words.
 
-/// Longest word that is compared, in bytes: the time grows with the square.
+/// Longest word that is compared, in bytes: the time is quadratic.
 const LONGEST: usize = 200;
 
-/// The candidate that `word` was probably meant to be: one that contains it as a dotted segment, or that is within a third of
-/// its length in edits (Damerau–Levenshtein), or one that begins like it; letter case, `-` and `_` do not count.
+/// The candidate that is most similar to `word`: one with it as a dotted segment, one within a third of its length in edits
+/// (Damerau–Levenshtein), or one with the same beginning; case is ignored, `-` and `_` are equal.
 pub(crate) fn near<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     if word.len() > LONGEST {
         return None;
     }
     let wanted = plain(word);
-    // Of one letter, an edit leaves nothing.
+    // One edit of a single letter would match anything.
     let room = (wanted.chars().count() / 3).max(1).min(wanted.chars().count().saturating_sub(1));
     let rank = |candidate: &'a str| {
         let own = plain(candidate);
@@ -29,7 +29,7 @@ pub(crate) fn near<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>
         .map(|(_, found)| found)
 }
 
-/// The edits between two words, where their lengths allow that there are few enough.
+/// The edit distance of two words, unless their lengths differ by more than `most`.
 fn distance(a: &str, b: &str, most: usize) -> usize {
     let apart = a.chars().count().abs_diff(b.chars().count());
     if apart > most { usize::MAX } else { strsim::damerau_levenshtein(a, b) }
@@ -39,12 +39,12 @@ fn plain(word: &str) -> String {
     word.to_lowercase().replace('-', "_")
 }
 
-/// The label at an unknown word: the word that was meant, or else `otherwise`.
+/// The label at an unknown word: the suggestion, or else `otherwise`.
 pub(crate) fn meant_or(meant: Option<&str>, otherwise: &str) -> String {
     meant.map_or_else(|| otherwise.to_owned(), |meant| format!("did you mean `{meant}`?"))
 }
 
-/// `` `a`, `b` and `c` ``, with the conjunction of choice.
+/// `` `a`, `b` and `c` ``, with the given conjunction.
 pub(crate) fn list<'a>(words: impl IntoIterator<Item = &'a str>, conjunction: &str) -> String {
     let quoted: Vec<String> = words.into_iter().map(|word| format!("`{word}`")).collect();
     match quoted.split_last() {

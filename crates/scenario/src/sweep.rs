@@ -1,4 +1,4 @@
-//! `matrix`: the product of lists of values, `zip` for lists that go in step, `exclude` and `include` as in GitHub Actions.
+//! `matrix`: the product of lists of values, `zip` for parallel lists, `exclude` and `include` as in GitHub Actions.
 
 pub(crate) mod case_labels;
 
@@ -11,7 +11,7 @@ pub(crate) use case_labels::CaseLabels;
 use llmscen_core::labels::Scalar;
 use std::collections::{BTreeSet, HashMap};
 
-/// The axes that go in step: `zip` is one mapping, or a list of them.
+/// The mappings of `zip`: one, or a list of them.
 fn groups(zip: &Node) -> Vec<&Node> {
     match &zip.data {
         Data::List(items) => items.iter().collect(),
@@ -19,7 +19,7 @@ fn groups(zip: &Node) -> Vec<&Node> {
     }
 }
 
-/// The keys of `matrix` that are no axes.
+/// The keys of `matrix` that are not axes.
 const WORDS: [&str; 3] = ["zip", "include", "exclude"];
 
 /// The paths that the matrix sets.
@@ -30,7 +30,7 @@ pub(crate) fn paths(root: &Node) -> BTreeSet<String> {
     axes.chain(nested.flat_map(|group| group.entries().iter().map(|entry| entry.key.clone()))).collect()
 }
 
-/// A setting of the command line wins over the matrix: an axis of that path keeps this one value.
+/// Replaces an axis by the value of a setting of the command line.
 pub(crate) fn fix(root: &mut Node, path: &str, value: &Node) {
     let Data::Map(sections) = &mut root.data else { return };
     let Some(matrix) = sections.iter_mut().find(|entry| entry.key == "matrix") else { return };
@@ -66,24 +66,22 @@ fn each_group(node: &mut Node, act: &mut dyn FnMut(&mut Node) -> bool) -> bool {
     }
 }
 
-/// More cases than anybody waits for.
+/// Maximum number of cases.
 const MOST: usize = 10_000;
 
 /// One swept value of a case.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Setting {
-    /// Path of the field.
     pub path: String,
-    /// Where the matrix names it.
+    /// The span of its path in the matrix.
     pub path_at: Span,
-    /// Value.
     pub value: Node,
 }
 
 /// The swept values of one case.
 pub(crate) type Point = Vec<Setting>;
 
-/// The points of a matrix; the empty point where there is none.
+/// The points of a matrix; one empty point without a matrix.
 pub(crate) fn points(matrix: Option<&Node>, review: &mut Review) -> Vec<Point> {
     let Some(matrix) = matrix else { return vec![Point::new()] };
     let axes: Vec<Vec<Point>> = matrix.entries().iter().flat_map(axes).collect();
@@ -144,8 +142,8 @@ fn parse_rows(matrix: &Node, word: &str) -> Vec<Point> {
     rows.iter().map(|row| row.entries().iter().map(|entry| setting(entry, &entry.value)).collect()).collect()
 }
 
-/// GitHub's rule: a row extends every case of the product whose own values it does not contradict, where it shares an axis with
-/// it or has none; values that rows added may be replaced. A row that extends no case is a case of its own.
+/// GitHub's rule: a row extends every case of the product whose values it does not contradict, provided they share an axis or
+/// the row has none; values of earlier rows may be replaced. A row that extends no case is a new case.
 fn include(points: &mut Vec<Point>, rows: Vec<Point>) {
     let original = points.clone();
     for row in rows {
@@ -171,7 +169,7 @@ fn holds(point: &Point, wanted: &Setting) -> bool {
     point.iter().any(|own| own.path == wanted.path && same(own.value.scalar(), wanted.value.scalar()))
 }
 
-/// Numbers compare as numbers, also with one that is kept as it is written: `0.90` is `0.9`.
+/// Numbers are compared as numbers, also with text: `0.90` is `0.9`.
 fn same(a: Option<Scalar>, b: Option<Scalar>) -> bool {
     match (&a, &b) {
         (Some(Scalar::Int(_) | Scalar::Float(_)), Some(other)) | (Some(other), Some(Scalar::Int(_) | Scalar::Float(_)))
@@ -183,7 +181,7 @@ fn same(a: Option<Scalar>, b: Option<Scalar>) -> bool {
     }
 }
 
-/// Whether a setting of the command line replaced one of its axes, so that a row may well have lost its cases.
+/// Whether a setting of the command line replaced an axis of the row, so that it may match no case.
 fn settled(row: &Point, review: &Review) -> bool {
     row.iter().any(|setting| review.fixed.contains(&setting.path))
 }
@@ -193,7 +191,7 @@ fn whole(row: &Point) -> Span {
     Span { end: row.iter().map(|setting| setting.value.at.end).max().unwrap_or(first.end), ..first }
 }
 
-/// What equal points have in common: their paths and values, numbers by their value.
+/// A key that equal points share: paths and values, numbers by value.
 fn key(point: &Point) -> Vec<(&str, String)> {
     let value = |setting: &Setting| {
         let scalar = setting.value.scalar()?;
@@ -213,7 +211,7 @@ fn unique(points: &[Point], review: &mut Review) {
         let first = alike.iter().map(|at| &points[*at]).find(equal);
         alike.push(index);
         if let Some(first) = first {
-            // Of equal cases the values that stand elsewhere are the ones that were written twice.
+            // In equal cases, values with different spans are the duplicates.
             let again = point
                 .iter()
                 .zip(first)
@@ -225,7 +223,7 @@ fn unique(points: &[Point], review: &mut Review) {
     }
 }
 
-/// Files what is wrong with a matrix.
+/// Reports errors of a matrix.
 pub(crate) fn check(matrix: &Node, table: &'static Block, review: &mut Review) {
     let Data::Map(entries) = &matrix.data else {
         let help = "For example `load.concurrency: [1, 8, 64]`.";
@@ -354,7 +352,7 @@ mod tests {
 
     #[test]
     fn rows_are_excluded_and_included_as_on_github() {
-        // The example of GitHub's documentation of `include`.
+        // The example in GitHub's documentation of `include`.
         let (points, _) = expand(
             "fruit: [apple, pear]\nanimal: [cat, dog]\ninclude:\n- {color: green}\n- {color: pink, animal: cat}\n- {fruit: apple, shape: circle}\n- {fruit: banana}\n- {fruit: banana, animal: cat}",
         );

@@ -1,4 +1,4 @@
-//! Scenario to plan, from outside.
+//! Tests of the compilation from text to plan.
 
 mod faults;
 mod limits;
@@ -11,7 +11,7 @@ use llmscen_core::units::Nanos;
 use proptest::prelude::*;
 use serde_json::json;
 
-/// The plan of a text that must be sound.
+/// The plan of a valid text.
 pub(crate) fn plan(yaml: &str) -> Plan {
     load_with(yaml, &[], &[]).unwrap_or_else(|faults| panic!("{}", faults.render(false, 100))).plan
 }
@@ -129,7 +129,7 @@ fn a_chain_of_files_is_merged_and_each_names_its_own_files() {
     assert_eq!(plan.cases[0].request.sampling["stop"], json!(["c"]));
 }
 
-/// The plan of a plan's resolved text, run from another folder.
+/// The plan of a plan's resolved text, read from another folder.
 pub(crate) fn reloaded(plan: &Plan, env: &[(&str, &str)]) -> Plan {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("plan.yaml");

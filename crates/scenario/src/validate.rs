@@ -1,5 +1,5 @@
-//! A tree held against the tables: unknown keys, wrong types, values out of range, things left out. Everything is looked at;
-//! nothing stops at the first mistake.
+//! Checks a tree against the schema tables: unknown keys, wrong types, values out of range, missing keys. All errors are
+//! reported, not only the first.
 
 use crate::fault::{Mistake, Review};
 use crate::schema_table::{Block, Field, Kind};
@@ -8,13 +8,13 @@ use crate::suggest::{list, meant_or, near};
 use crate::tree::{Data, Entry, Node, Span};
 use crate::{source, sweep};
 
-/// Holds the whole scenario against its table.
+/// Checks a whole scenario.
 pub(crate) fn scenario(root: &Node, table: &'static Block, review: &mut Review) {
     keys(root.entries(), table, "a scenario", review);
     review.section.clear();
     let top = root.at.before();
     missing(root, table, "a scenario", top, review);
-    // The matrix comes last, for it is held against all the other tables.
+    // The matrix is last, because it is checked against all other tables.
     if let Some(matrix) = root.get("matrix") {
         review.section = "matrix".to_owned();
         sweep::check(matrix, table, review);
@@ -35,8 +35,7 @@ fn block(entry: &Entry, table: &'static Block, review: &mut Review) {
     missing(&entry.value, table, &owner, entry.key_at, review);
 }
 
-/// Checks the keys of a mapping. Keys that follow an empty block and belong to it are one mistake: they are
-/// not indented.
+/// Checks the keys of a mapping. Keys of an empty block that follow it are one error: they are not indented.
 fn keys(entries: &[Entry], table: &'static Block, owner: &str, review: &mut Review) {
     let top = std::ptr::eq(table, &SCENARIO);
     let mut rest = entries;
@@ -62,7 +61,7 @@ fn keys(entries: &[Entry], table: &'static Block, owner: &str, review: &mut Revi
     }
 }
 
-/// `concurrency:8`, where a key and its value were meant.
+/// `concurrency:8`, where a key and its value are meant.
 fn tight(text: &str, at: Span, table: &'static Block) -> Option<Mistake> {
     let (key, value) = text.split_once(':')?;
     table.field(key).filter(|_| !value.is_empty())?;
@@ -97,11 +96,11 @@ fn unknown_key(entry: &Entry, table: &'static Block, owner: &str) -> Mistake {
     mistake.help(format!("Keys of {owner} are {}.", list(table.names(), "and")))
 }
 
-/// Unknown keys that are compared with the missing ones.
+/// Maximum number of unknown keys that are compared with missing ones.
 const MOST_STRANGE: usize = 200;
 
 fn missing(node: &Node, table: &'static Block, owner: &str, at: Span, review: &mut Review) {
-    // A key that was probably meant to be the missing one is reported already.
+    // An unknown key that resembles the missing one is already reported.
     let strange = || {
         let unknown = node.entries().iter().filter(|entry| table.field(&entry.key).is_none()).take(MOST_STRANGE);
         unknown.filter_map(|entry| near(&entry.key, table.names())).collect::<Vec<&str>>()
@@ -133,7 +132,7 @@ fn example(field: &Field) -> String {
     field.example.map_or_else(|| field.doc.to_owned(), |example| format!("For example `{}: {example}`.", field.name))
 }
 
-/// Holds one value against its kind.
+/// Checks a value against its kind.
 pub(crate) fn value(entry: &Entry, kind: &'static Kind, review: &mut Review) {
     let node = &entry.value;
     let expected = match kind {
@@ -165,7 +164,7 @@ fn must_be(entry: &Entry, expected: &str) -> Mistake {
     Mistake::new(entry.value.at, format!("`{}` must be {expected}", entry.key), found(&entry.value, expected))
 }
 
-/// What stands there instead, for the words under the underline.
+/// Describes the actual value, for the label.
 pub(crate) fn found(node: &Node, expected: &str) -> String {
     match &node.data {
         Data::Text(text) if ["yes", "no", "on", "off"].contains(&text.as_str()) => format!("`{text}` is text in YAML 1.2"),
@@ -217,7 +216,7 @@ fn hub(entry: &Entry, review: &mut Review) {
     }
 }
 
-/// The mistake of naming a file that is not there.
+/// The error of a missing file.
 pub(crate) fn no_file(at: Span, named: &str, review: &Review) -> Mistake {
     let names = review.sources.siblings(at.file, named);
     let label = match near(named, names.iter().map(String::as_str)) {
@@ -245,7 +244,7 @@ fn choice(entry: &Entry, known: &'static [(&'static str, &'static str)], later: 
     review.push(Mistake::new(entry.value.at, message, label).help(format!("`{key}` may be {exist}.")));
 }
 
-/// The mistake of asking for something that a later version will know.
+/// The error of a key or word that is reserved for a later version.
 pub(crate) fn not_yet(at: Span, word: &str) -> Mistake {
     Mistake::new(at, format!("`{word}` is not available yet"), "planned for a later version")
 }

@@ -1,8 +1,8 @@
-//! `${ENV}`, `${ENV:-default}` and `{{ vars.x }}`, replaced wherever they stand in a text of the file.
+//! Replaces `${ENV}`, `${ENV:-default}` and `{{ vars.x }}` in all texts.
 //!
-//! `$${` is `${` itself and `{{ "{{" }}` is `{{` itself. A text that is one variable and nothing else takes its value's type.
-//! In request bodies only `{{ vars.x }}` and fields of the scenario (`{{ target.model }}`) are replaced; the rest is for the
-//! renderer. A reference to a swept field stays until its case is made.
+//! `$${` is a literal `${` and `{{ "{{" }}` a literal `{{`. A text that is a single variable gets the type of its value. In
+//! request bodies only `{{ vars.x }}` and fields of the scenario (`{{ target.model }}`) are replaced; the renderer evaluates
+//! the rest. A reference to a swept field is replaced when its case is created.
 
 mod interpolation;
 
@@ -15,45 +15,42 @@ use llmscen_core::url_secrets::is_secret_name;
 use std::cell::OnceCell;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-/// A reference may lead to another one, so many times at the most: further ones go round in circles.
+/// Maximum length of a chain of references; longer ones are circular.
 const MOST_STEPS: usize = 16;
 
-/// What variables may make of a scenario, in bytes; a value counts as [`VALUE`].
+/// Maximum size of the replaced variables in bytes; each value counts as [`VALUE`].
 const MOST_BYTES: usize = 64 << 20;
 const VALUE: usize = 64;
-/// Values within each other, in all the references that are followed at once.
+/// Maximum depth of all references that are followed at once.
 const DEEPEST: usize = 150;
 
-/// Sections that a file of objectives puts in place of a stored plan's own.
+/// Sections that a file of objectives may override in a stored plan.
 const JUDGING: [&str; 4] = ["slo", "presets", "baseline", "reference"];
 
-/// What texts are expanded with.
+/// Replaces variables.
 pub(crate) struct Variables<'a> {
-    /// The environment.
     pub env: &'a BTreeMap<String, String>,
-    /// The scenario that references look into.
+    /// The scenario that references read.
     pub root: &'a Node,
-    /// Paths that the matrix sets.
     pub swept: &'a BTreeSet<String>,
     vars: OnceCell<HashMap<String, usize>>,
 }
 
-/// Whose `{{ … }}` a text holds.
+/// The syntax of a text.
 #[derive(Clone, Copy, PartialEq)]
 enum Mode {
-    /// The scenario's.
+    /// `{{ … }}` is a reference to the scenario.
     Plain,
-    /// The renderer's, but for references to the scenario.
+    /// `{{ … }}` is evaluated by the renderer, except for references to the scenario.
     Body,
 }
 
 impl<'a> Variables<'a> {
-    /// What texts are expanded with.
     pub fn new(env: &'a BTreeMap<String, String>, root: &'a Node, swept: &'a BTreeSet<String>) -> Variables<'a> {
         Variables { env, root, swept, vars: OnceCell::new() }
     }
 
-    /// The whole scenario with its variables replaced; `vars` itself stays as it is.
+    /// Replaces the variables in all sections except `vars`.
     pub fn scenario(&self, review: &mut Review) -> Node {
         let mut root = self.root.clone();
         review.expanded.bytes = 0;
@@ -67,12 +64,11 @@ impl<'a> Variables<'a> {
         root
     }
 
-    /// A request body with its references to the scenario replaced.
+    /// Replaces references to the scenario in a request body.
     pub fn body(&self, node: &Node, review: &mut Review) -> Node {
         self.node(node, Mode::Body, 0, review)
     }
 
-    /// One text.
     pub fn text(&self, node: &Node, review: &mut Review) -> Node {
         self.node(node, Mode::Plain, 0, review)
     }
@@ -96,7 +92,7 @@ impl<'a> Variables<'a> {
         Entry { value, ..entry.clone() }
     }
 
-    /// A mapping whose keys stand behind a prefix.
+    /// Replaces variables in a mapping whose keys have a prefix.
     fn entries(&self, node: &Node, prefix: &str, review: &mut Review) -> Node {
         if !matches!(node.data, Data::Map(_)) {
             return self.node(node, Mode::Plain, 0, review);
@@ -119,7 +115,7 @@ impl<'a> Variables<'a> {
         expanded
     }
 
-    /// Whether variables have made too much of the scenario, with `bytes` more.
+    /// Adds `bytes` to the size of the replaced variables; returns whether it exceeds the maximum, which is reported once.
     fn spend(&self, bytes: usize, at: Span, review: &mut Review) -> bool {
         review.expanded.bytes = review.expanded.bytes.saturating_add(bytes);
         let spent = review.expanded.bytes > MOST_BYTES;
@@ -190,7 +186,7 @@ impl<'a> Variables<'a> {
         }
     }
 
-    /// `:-` holds for a variable that is empty, too, as in a shell and in Compose.
+    /// The default also applies to an empty variable, as in a shell and in Compose.
     fn variable(
         &self,
         name: &str,
@@ -199,7 +195,7 @@ impl<'a> Variables<'a> {
         step: usize,
         review: &mut Review,
     ) -> Vec<Part> {
-        // What a stored plan calls by name it calls so whatever the variable holds now. Objectives may come from another file.
+        // A stored plan keeps the name of a variable, whatever its value is now. Objectives may come from another file.
         let by_name = review.sources.stored && default.is_none() && !is_secret_name(name) && !JUDGING.contains(&&*review.section);
         let value = self.env.get(name).filter(|value| !by_name && (default.is_none() || !value.is_empty()));
         if let Some(value) = value {
@@ -245,7 +241,7 @@ impl<'a> Variables<'a> {
         None
     }
 
-    /// The value at a path. The entries of `vars` are found by name, for there may be thousands.
+    /// The value at a path. `vars` may have thousands of entries, so they are indexed by name.
     fn find(&self, path: &str) -> Option<&Node> {
         let (section, name) = path.split_once('.').unwrap_or((path, ""));
         if section != "vars" || name.is_empty() || name.contains('.') {

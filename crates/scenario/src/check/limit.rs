@@ -1,4 +1,4 @@
-//! The right side of a comparison: a number with its unit, turned into the metric's own unit.
+//! The right side of a comparison: a number with its unit, converted to the unit of the metric.
 
 use crate::check::CheckError;
 use crate::check::cursor::Cursor;
@@ -7,11 +7,11 @@ use crate::values::number::{SIZE_UNITS, factor, percent};
 use llmscen_core::units::{Unit, to_percent};
 use std::ops::Range;
 
-/// The units of time: name, power of ten in seconds, factor.
+/// Time units: name, power of ten in seconds, factor.
 const TIMES: [(&str, i32, f64); 7] =
     [("ns", -9, 1.0), ("us", -6, 1.0), ("µs", -6, 1.0), ("ms", -3, 1.0), ("s", 0, 1.0), ("m", 0, 60.0), ("h", 0, 3600.0)];
 
-/// Reads a value for `subject`, which is measured in `unit`.
+/// Parses a value for `subject`, which is measured in `unit`.
 pub(super) fn read(cursor: &mut Cursor<'_>, subject: &str, unit: Unit) -> Result<f64, CheckError> {
     let (text, at) = cursor.number();
     if text.is_empty() {
@@ -53,7 +53,7 @@ pub(super) fn read(cursor: &mut Cursor<'_>, subject: &str, unit: Unit) -> Result
     }
 }
 
-/// The unit that a word was meant to be: a longer name of a time, or nearly the symbol.
+/// The unit that was probably meant: a longer name of a time unit, or a similar symbol.
 fn meant(word: &str, unit: Unit) -> Option<&'static str> {
     let begins = [("n", "ns"), ("mic", "us"), ("us", "us"), ("ms", "ms"), ("mil", "ms"), ("min", "m"), ("s", "s"), ("h", "h")];
     let word = word.to_lowercase();
@@ -64,7 +64,7 @@ fn meant(word: &str, unit: Unit) -> Option<&'static str> {
     }
 }
 
-/// A product where a number must stand.
+/// The error of a product where a number is expected.
 fn product(cursor: &mut Cursor<'_>, start: usize) -> CheckError {
     cursor.eat('*');
     let (word, at) = cursor.word();
@@ -76,7 +76,7 @@ fn product(cursor: &mut Cursor<'_>, start: usize) -> CheckError {
     error.help("A product is a multiple of `baseline` or `reference`.")
 }
 
-/// A multiple of another run's figure, inside of goodput.
+/// The error of a relative limit inside of goodput.
 fn inside(range: Range<usize>) -> CheckError {
     let error = CheckError::new(range, "a relative limit inside of goodput", "a single request has no counterpart");
     error.help("Write for example goodput(ttft < 500ms) >= 0.98 * baseline.")
@@ -102,7 +102,7 @@ fn convert(text: &str, value: f64, word: &str, unit: Unit) -> Option<f64> {
         Unit::Millis | Unit::Seconds => {
             let own = if unit == Unit::Millis { 3 } else { 0 };
             let (_, power, factor) = TIMES.iter().find(|(name, ..)| *name == word)?;
-            // The decimal point is moved in the text, so that 0.3s is 300 ms to the last bit.
+            // Shifting the decimal point in the text keeps 0.3s exactly 300 ms.
             spelled(power + own).map(|scaled| scaled * factor)
         }
         Unit::Bytes => spelled(0).zip(factor(&SIZE_UNITS, word)).map(|(value, factor)| value * factor),

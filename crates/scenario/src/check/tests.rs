@@ -1,4 +1,4 @@
-//! The language of limits: what is parsed, and where each mistake is pointed at.
+//! The grammar of limits: what is parsed, and where errors point to.
 
 use super::*;
 use llmscen_core::baseline::Relative;

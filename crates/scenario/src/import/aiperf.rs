@@ -6,7 +6,6 @@ use crate::import::{ImportError, number};
 use Takes::{Many, Nothing, One, Secret, Truth};
 use serde_json::{Map, Value, json};
 
-/// Puts the scenario together.
 pub(super) fn translate(draft: &mut Draft) -> Result<(), ImportError> {
     let title = draft.texts("--model").first().cloned().unwrap_or_default();
     draft.put("name", name(&format!("aiperf {}", title.rsplit('/').next().unwrap_or_default()), "aiperf"));
@@ -90,7 +89,6 @@ fn extra(draft: &mut Draft) -> Result<(), ImportError> {
     Ok(())
 }
 
-/// The load.
 fn load(draft: &mut Draft) -> Result<(), ImportError> {
     let (users, rates) = (draft.numbers("--concurrency")?, draft.numbers("--request-rate")?);
     let replayed = draft.get("dataset/kind").is_some_and(|kind| kind == "trace");
@@ -158,7 +156,7 @@ fn ends(draft: &mut Draft) -> Result<(), ImportError> {
     }
     let endless = ["load/duration", "load/requests", "load/sessions", "load/trace"].iter().all(|path| draft.get(path).is_none());
     if endless {
-        // AIPerf's own: ten requests for each user, and ten at the least.
+        // AIPerf's default: ten requests per user, at least ten.
         let closed = draft.get("load/concurrency").is_some() || draft.get("matrix/load.concurrency").is_some();
         draft.put("load/requests", if closed { json!("10x") } else { json!(10) });
     }
@@ -174,7 +172,7 @@ fn cancel(draft: &mut Draft) -> Result<(), ImportError> {
     Ok(())
 }
 
-/// `--goodput`, and the limits of its search recipes.
+/// `--goodput`, and the limits of search recipes.
 fn limits(draft: &mut Draft) -> Result<(), ImportError> {
     let mut limits = Vec::new();
     for pair in draft.texts("--goodput").iter().flat_map(|text| text.split_whitespace().map(str::to_owned).collect::<Vec<_>>()) {
@@ -229,7 +227,6 @@ fn search(draft: &mut Draft) -> Result<(), ImportError> {
     Ok(())
 }
 
-/// The prompts and what they ask for.
 fn dataset(draft: &mut Draft) -> Result<(), ImportError> {
     let kind = kind(draft)?;
     draft.put("dataset/kind", kind);
@@ -345,7 +342,7 @@ fn random(draft: &mut Draft) -> Result<(), ImportError> {
     Ok(())
 }
 
-/// Conversations: AIPerf makes them up, here they come from data.
+/// AIPerf generates conversations; here they come from a dataset.
 fn turns(draft: &mut Draft) -> Result<(), ImportError> {
     let mean = draft.number("--session-turns-mean")?.unwrap_or(1.0);
     let made_up = draft.get("dataset/kind").and_then(Value::as_str) == Some("random");
@@ -356,7 +353,7 @@ fn turns(draft: &mut Draft) -> Result<(), ImportError> {
     }
     let wait = draft.number("--session-turn-delay-mean")?.filter(|wait| *wait > 0.0);
     if let Some(wait) = wait.filter(|_| draft.get("dataset/turns").is_some()) {
-        // AIPerf counts these in milliseconds.
+        // In milliseconds.
         draft.carry_value("--session-turn-delay-mean", "dataset/turns/think_time", seconds(wait / 1e3));
     }
     draft.note("--session-turn-delay-stddev", "write a distribution into `dataset.turns.think_time`");
@@ -377,7 +374,6 @@ const WARMUP: &str = "the warm-up has the load of the run; see `load.warmup`";
 const AGENT: &str = "see `dataset.turns`: real replies are fed back";
 const SHOWN: &str = "see `--progress`, `--live` and `--quiet`";
 
-/// Every flag.
 pub(super) const FLAGS: &[&[FlagGroup]] = &[&[
     translated(Many, "--model|--model-names|-m --url|-u --extra-inputs --header|-H --goodput --concurrency --request-rate"),
     translated(

@@ -1,4 +1,4 @@
-//! What `sglang.bench_serving`, `vllm bench serve` and LMDeploy's `profile_restful_api.py` have in common.
+//! The common parts of `sglang.bench_serving`, `vllm bench serve` and LMDeploy's `profile_restful_api.py`.
 
 use crate::import::command::{FlagGroup, Takes, dropped, translated};
 use crate::import::draft::{Draft, between, join, per_second, seconds};
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 const KEPT: &str = "every run is kept in a folder of its own";
 
-/// The flags that both have.
+/// The common flags of SGLang and LMDeploy.
 pub(super) const FLAGS: &[FlagGroup] = &[
     translated(
         One,
@@ -23,13 +23,13 @@ pub(super) const FLAGS: &[FlagGroup] = &[
     dropped(Nothing, "--disable-tqdm", "see `--quiet` and `--progress`"),
 ];
 
-/// What differs between the two.
+/// What differs between the scripts.
 pub(super) struct Script {
-    /// The scenario's name, where no flag gives one.
+    /// Default name of the scenario.
     pub name: &'static str,
     /// The seed without `--seed`.
     pub seed: i64,
-    /// Tokens in and out of `random` without a length; None: the script requires the flags.
+    /// Default input and output tokens of `random`; None: the flags are required.
     pub length: Option<f64>,
 }
 
@@ -69,14 +69,13 @@ pub(super) fn target(draft: &mut Draft) -> Result<(), ImportError> {
         draft.carry_value("--lora-name", "target/model", adapters);
     }
     draft.headers("--header")?;
-    // Both wait for a response for six hours.
+    // The tools wait six hours for a response.
     for path in ["target/timeouts/read", "target/timeouts/total"] {
         draft.fill("--total-timeout", path, seconds(21_600.0));
     }
     Ok(())
 }
 
-/// What the requests ask for.
 pub(super) fn request(draft: &mut Draft, script: &Script) -> Result<(), ImportError> {
     draft.carry_value("--seed", "seed", number(draft.number("--seed")?.unwrap_or(0.0).max(0.0)));
     draft.fill("--seed", "seed", script.seed);
@@ -94,7 +93,7 @@ pub(super) fn request(draft: &mut Draft, script: &Script) -> Result<(), ImportEr
     draft.extra("--extra-request-body")
 }
 
-/// The prompts, and the lengths of the replies; `source` gives the file.
+/// The dataset and the output lengths; `source` is the flag of the file.
 pub(super) fn dataset(draft: &mut Draft, script: &Script, source: &'static str) -> Result<(), ImportError> {
     let wanted = draft.text("--dataset-name").unwrap_or_else(|| "sharegpt".into());
     let embeds = draft.get("target/api").and_then(Value::as_str) == Some("openai-embeddings");
@@ -131,7 +130,6 @@ pub(super) fn dataset(draft: &mut Draft, script: &Script, source: &'static str) 
     Ok(())
 }
 
-/// Rows of a file.
 fn file(draft: &mut Draft, kind: &str, source: &'static str) -> Result<(), ImportError> {
     draft.carry(source, "dataset/path");
     if !draft.has(source) {
@@ -168,7 +166,7 @@ fn file(draft: &mut Draft, kind: &str, source: &'static str) -> Result<(), Impor
     Ok(())
 }
 
-/// `--random-input-len` and `--random-output-len`: uniform from `--random-range-ratio` of the length to the length.
+/// Lengths are uniform from `--random-range-ratio` × length to length.
 fn drawn(draft: &mut Draft, kind: &str, script: &Script) -> Result<(), ImportError> {
     let ratio = draft.number("--random-range-ratio")?.unwrap_or(0.0);
     let lengths = [("--random-input-len", "dataset/tokens"), ("--random-output-len", "request/max_tokens")];
@@ -200,7 +198,7 @@ fn ranged(length: f64, ratio: f64) -> Value {
     between((length * ratio).floor().max(1.0), length)
 }
 
-/// Width and height; the tool writes the height first.
+/// Sizes as width × height; the tool writes the height first.
 fn sizes(resolution: &str) -> Option<Vec<String>> {
     let swapped = |text: &str| {
         let (height, width) = text.split_once('x')?;
@@ -218,7 +216,7 @@ fn sizes(resolution: &str) -> Option<Vec<String>> {
     })
 }
 
-/// `generated-shared-prefix`: its number of requests is groups times prompts.
+/// `generated-shared-prefix`: groups × prompts per group requests.
 fn prefix(draft: &mut Draft) -> Result<(), ImportError> {
     for (flag, path, default) in [
         ("--gsp-num-groups", "dataset/groups", 64.0),
@@ -279,7 +277,7 @@ pub(super) fn load(draft: &mut Draft) -> Result<(), ImportError> {
     Ok(())
 }
 
-/// The shape of arrivals: 1 is Poisson.
+/// The shape of the gamma distribution of arrivals; 1 is Poisson.
 pub(super) fn burstiness(draft: &mut Draft) -> Result<(), ImportError> {
     if let Some(shape) = draft.number("--burstiness")?.filter(|shape| *shape != 1.0) {
         draft.carry_value("--burstiness", "load/arrivals", json!({ "gamma": number(shape) }));
@@ -287,7 +285,7 @@ pub(super) fn burstiness(draft: &mut Draft) -> Result<(), ImportError> {
     Ok(())
 }
 
-/// `--goodput ttft:500 tpot:40`: reported, and no objective, since these tools require no share.
+/// `--goodput ttft:500 tpot:40`. The tools only report it, so the required share is 0 %.
 pub(super) fn goodput(draft: &mut Draft, tool: &str) -> Result<(), ImportError> {
     let pairs = draft.texts("--goodput");
     let mut limits = Vec::new();

@@ -1,4 +1,4 @@
-//! A tool's commands, which of them a command line starts, and its flags with their values.
+//! The commands of a tool, and the parser of its flags.
 
 use crate::import::draft::Draft;
 use crate::import::{ImportError, Tool};
@@ -6,37 +6,31 @@ use crate::suggest::near;
 use llmscen_core::url_secrets::hidden;
 use serde_json::Value;
 
-/// One command of a tool.
 pub(super) struct Command {
-    /// Spellings of its name after the tool's own, longer ones first. A script may have a folder in front.
+    /// Spellings of its name without the tool's, longest first. A script may have a folder in front.
     pub names: &'static [&'static [&'static str]],
-    /// Values without a flag, in their order.
+    /// Names of positional arguments.
     pub positional: &'static [&'static str],
-    /// Its flags.
     pub flags: &'static [&'static [FlagGroup]],
-    /// Puts the scenario together.
     pub translate: fn(&mut Draft) -> Result<(), ImportError>,
 }
 
 impl Command {
-    /// Its flags.
     pub fn flags(&self) -> impl Iterator<Item = Flag> {
         self.flags.iter().flat_map(|groups| groups.iter()).flat_map(|group| group.flags())
     }
 }
 
-/// A command line in its parts.
+/// A command line split into its parts.
 pub(super) struct Invocation {
-    /// The variables set in front of the command, in their order.
+    /// Variables set in front of the command.
     pub variables: Vec<(String, String)>,
-    /// The command.
     pub command: &'static Command,
-    /// What follows it.
     pub args: Vec<String>,
 }
 
-/// Finds the command: `[NAME=VALUE …] [python3 [-m]] [TOOL] [COMMAND] FLAGS`. One word with spaces is split as a shell does, line
-/// continuations included.
+/// Finds the command in `[NAME=VALUE …] [python3 [-m]] [TOOL] [COMMAND] FLAGS`. A single argument with spaces is split as a
+/// shell does, line continuations included.
 pub(super) fn recognize(tool: Tool, args: &[String]) -> Result<Invocation, ImportError> {
     let mut words = match args {
         [one] if one.contains(char::is_whitespace) => shell_words::split(one).map_err(|_| ImportError::Quote)?,
@@ -85,23 +79,21 @@ fn is_python(word: &str) -> bool {
     word.strip_prefix("python").is_some_and(|version| version.chars().all(|c| c.is_ascii_digit() || c == '.'))
 }
 
-/// The last part of a path.
+/// The file name of a path.
 fn last(word: &str) -> &str {
     word.rsplit('/').next().unwrap_or(word)
 }
 
-/// What follows a flag.
+/// The values that a flag takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Takes {
-    /// Nothing.
     Nothing,
-    /// One value.
     One,
-    /// One value that nobody may see.
+    /// One value, which is a secret.
     Secret,
-    /// Values up to the next flag.
+    /// All words up to the next flag.
     Many,
-    /// Nothing, or a word of truth: `--streaming`, `--streaming true`.
+    /// None, `true` or `false`.
     Truth,
 }
 
@@ -132,18 +124,15 @@ impl FlagGroup {
     }
 }
 
-/// A flag that a tool has.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Flag {
     names: &'static str,
-    /// What follows it.
     pub takes: Takes,
     /// Why it has no counterpart; empty where it is translated.
     pub reason: &'static str,
 }
 
 impl Flag {
-    /// Its spellings.
     pub fn names(self) -> impl Iterator<Item = &'static str> {
         self.names.split([' ', '|'])
     }
@@ -157,20 +146,18 @@ impl Flag {
 /// A flag as it was given.
 #[derive(Clone, Debug)]
 pub(super) struct Given {
-    /// The flag.
     pub flag: Flag,
     /// As it was written.
     pub written: String,
-    /// Its values.
     pub values: Vec<String>,
-    /// The keys that say it now.
+    /// The keys that hold its value.
     pub keys: Vec<String>,
-    /// What differs, or why nothing stands for it.
+    /// What differs, or why it has no counterpart.
     pub note: Option<String>,
 }
 
 impl Given {
-    /// The flag with its values as a shell would read them, secrets left out.
+    /// The flag with its values, quoted for a shell, without secrets.
     pub fn shown(&self) -> String {
         let hidden =
             |value: &String| if self.flag.takes == Takes::Secret { "***".to_owned() } else { quoted(&without_secrets(value)) };
@@ -182,30 +169,26 @@ impl Given {
 /// A variable set in front of the command.
 #[derive(Clone, Debug)]
 pub(super) struct Variable {
-    /// Its name.
     pub name: String,
-    /// Its value.
     pub value: String,
-    /// The keys that hold it now.
+    /// The keys that hold it.
     pub keys: Vec<String>,
-    /// Why no key holds it.
     pub note: Option<String>,
 }
 
 impl Variable {
-    /// Whether its value must not be shown.
     pub fn is_secret(&self) -> bool {
         is_secret(&self.name) || self.name.to_lowercase().ends_with("token")
     }
 
-    /// `NAME=VALUE`, secrets left out.
+    /// `NAME=VALUE` without secrets.
     pub fn shown(&self) -> String {
         let value = if self.is_secret() { "***".to_owned() } else { quoted(&without_secrets(&self.value)) };
         format!("{}={value}", self.name)
     }
 }
 
-/// A value without what it may hold of secrets: `NAME=VALUE`, several of them, or a JSON object.
+/// Masks secrets in `NAME=VALUE`, in a list of these, or in a JSON object.
 fn without_secrets(value: &str) -> String {
     if let Ok(json @ Value::Object(_)) = serde_json::from_str(value) {
         return masked(json, &mut |_| "***".to_owned()).to_string();
@@ -217,14 +200,14 @@ fn without_secrets(value: &str) -> String {
         Some((name, _)) if is_secret(name) => format!("{name}=***"),
         _ => part.to_owned(),
     };
-    // A header's value may hold commas itself.
+    // The value of a header may contain commas.
     match value.split_once(['=', ':']) {
         Some((name, _)) if is_secret(name) => format!("{name}=***"),
         _ => value.split(',').map(part).collect::<Vec<_>>().join(","),
     }
 }
 
-/// Whether what has this name is nobody's business.
+/// Whether a name is that of a secret.
 pub(super) fn is_secret(name: &str) -> bool {
     let name = name.trim().to_lowercase().replace('_', "-");
     let words: Vec<&str> = name.split('-').collect();
@@ -235,7 +218,7 @@ pub(super) fn is_secret(name: &str) -> bool {
             .any(|word| matches!(*word, "authorization" | "auth" | "key" | "apikey" | "secret" | "cookie" | "password"))
 }
 
-/// A URL with `instead` wherever it holds a password or a parameter that is called a secret.
+/// A URL with `instead` in place of its password and secret parameters.
 pub(super) fn hidden_in_url(url: &str, instead: &str) -> String {
     let mut ranges = hidden(url);
     ranges.sort_by_key(|range| range.start);
@@ -245,7 +228,7 @@ pub(super) fn hidden_in_url(url: &str, instead: &str) -> String {
     })
 }
 
-/// A value with another text, told by its key, for each text in it that is called a secret.
+/// Replaces each text whose key is that of a secret; `instead` gets the key.
 pub(super) fn masked(value: Value, instead: &mut dyn FnMut(&str) -> String) -> Value {
     match value {
         Value::Object(fields) => {
@@ -260,12 +243,12 @@ pub(super) fn masked(value: Value, instead: &mut dyn FnMut(&str) -> String) -> V
     }
 }
 
-/// The variable that shall hold what has this name.
+/// The environment variable for a secret of this name.
 pub(super) fn variable(name: &str) -> String {
     name.to_uppercase().chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' }).collect()
 }
 
-/// A word as a shell would read it. Line ends are shown, for the word stands in a comment.
+/// Quotes a word for a shell. Line ends are escaped, because the word is written into a comment.
 fn quoted(word: &str) -> String {
     let plain = |c: char| c.is_alphanumeric() || "-_./:=,+@%".contains(c);
     if !word.is_empty() && word.chars().all(plain) {
@@ -274,17 +257,13 @@ fn quoted(word: &str) -> String {
     format!("'{}'", word.replace('\n', "\\n").replace('\r', "\\r").replace('\'', "'\\''"))
 }
 
-/// A parsed command line.
 #[derive(Clone, Debug)]
 pub(super) struct Line {
-    /// The variables in front of it.
     pub variables: Vec<Variable>,
-    /// The flags in their order.
     pub given: Vec<Given>,
 }
 
 impl Line {
-    /// Parses what follows the tool's own command.
     pub fn parse(tool: Tool, invocation: &Invocation) -> Result<Line, ImportError> {
         let variable = |(name, value): &(String, String)| Variable {
             name: name.clone(),
@@ -327,12 +306,12 @@ impl Line {
     }
 }
 
-/// Whether a word begins a flag: `-1` and `-0.5` are numbers.
+/// Whether a word is a flag; `-1` and `-0.5` are numbers.
 fn is_flag(word: &str) -> bool {
     word.strip_prefix('-').is_some_and(|rest| rest.starts_with(|c: char| c == '-' || c.is_alphabetic()))
 }
 
-/// The flag of a spelling, or of the beginning of one where the tool's parser takes that.
+/// Finds a flag by a spelling, or by a unique prefix where the tool accepts that.
 fn find_flag(tool: Tool, command: &'static Command, written: &str) -> Result<Flag, ImportError> {
     let wanted = written.replace('_', "-");
     if let Some(found) = command.flags().find(|flag| flag.names().any(|name| name == wanted)) {

@@ -1,13 +1,13 @@
-//! The scenario as it grows, the account of the flags it comes from, and helpers for names, URLs and lengths.
+//! The scenario under construction, the result for each flag, and helpers for names, URLs and lengths.
 
 use crate::import::command::{Given, Line, Variable, hidden_in_url, is_secret, masked, variable};
 use crate::import::{Account, ImportError, Imported, Tool, number};
 use serde_json::{Map, Value, json};
 
-/// What is said of a flag that had no part in the translation of this line.
+/// The note of a flag that had no effect in this command line.
 pub(super) const UNTOLD: &str = "it says nothing beside the other flags";
 
-/// A scenario in the making.
+/// A scenario under construction.
 pub(super) struct Draft {
     line: Line,
     tree: Map<String, Value>,
@@ -16,7 +16,6 @@ pub(super) struct Draft {
 }
 
 impl Draft {
-    /// A draft of nothing.
     pub fn new(line: Line) -> Draft {
         Draft { line, tree: Map::new(), filled: Vec::new() }
     }
@@ -25,7 +24,6 @@ impl Draft {
         self.line.given.iter().rev().find(|given| given.flag.is_among(flag))
     }
 
-    /// Whether the flag was given.
     pub fn has(&self, flag: &str) -> bool {
         self.last(flag).is_some()
     }
@@ -35,28 +33,28 @@ impl Draft {
         self.line.variables.iter().rev().find(|own| own.name == name).map(|own| own.value.as_str())
     }
 
-    /// The value of a flag; of several the last.
+    /// The last value of a flag.
     pub fn text(&self, flag: &str) -> Option<String> {
         self.last(flag).and_then(|given| given.values.last()).cloned()
     }
 
-    /// The values of a flag, over every time it was given; those of a list in one word are told apart by commas.
+    /// All values of a flag, from all its occurrences.
     pub fn texts(&self, flag: &str) -> Vec<String> {
         let own = self.line.given.iter().filter(|given| given.flag.is_among(flag));
         own.flat_map(|given| given.values.iter().cloned()).collect()
     }
 
-    /// Whether a switch is on: given without a value, or with a word of truth.
+    /// Whether a switch is on: given without a value, or with anything but `false`.
     pub fn truth(&self, flag: &str) -> bool {
         self.last(flag).is_some_and(|given| given.values.last().is_none_or(|value| value != "false"))
     }
 
-    /// The value of a flag as a number.
+    /// The last value of a flag as a number.
     pub fn number(&self, flag: &str) -> Result<Option<f64>, ImportError> {
         Ok(self.numbers(flag)?.last().copied())
     }
 
-    /// The values of a flag as numbers; commas part them too.
+    /// All values of a flag as numbers, which commas may separate.
     pub fn numbers(&self, flag: &str) -> Result<Vec<f64>, ImportError> {
         let texts = self.texts(flag);
         let words = texts.iter().flat_map(|text| text.split(',')).map(str::trim).filter(|word| !word.is_empty());
@@ -67,29 +65,28 @@ impl Draft {
             .collect()
     }
 
-    /// The value of a flag as JSON.
     pub fn json(&self, flag: &str) -> Result<Option<Value>, ImportError> {
         let parse = |text: String| serde_json::from_str(&text).map_err(|_| self.wrong(flag, &text, "JSON"));
         self.text(flag).map(parse).transpose()
     }
 
-    /// The error of a value.
+    /// The error of an invalid value.
     pub fn wrong(&self, flag: &str, value: &str, expected: &'static str) -> ImportError {
         let written = self.last(flag).map_or(flag, |given| given.written.as_str());
         ImportError::Value { flag: written.to_owned(), value: value.to_owned(), expected }
     }
 
-    /// Sets a key; `/` parts the keys of a path. Texts that would be read as variables are escaped.
+    /// Sets a key; `/` separates the keys of a path. Variables and templates in texts are escaped.
     pub fn put(&mut self, path: &str, value: impl Into<Value>) {
         set(&mut self.tree, path, escaped(value.into()));
     }
 
-    /// Sets a key to what must not be escaped: a reference to a variable.
+    /// Sets a key to a text with a variable, which is not escaped.
     pub fn refer(&mut self, path: &str, text: &str) {
         set(&mut self.tree, path, Value::from(text));
     }
 
-    /// Sets a key to the tool's default, which the head lists; nothing where the flag was given.
+    /// Sets a key to the tool's default, which the head lists, unless the flag was given.
     pub fn fill(&mut self, flag: &str, path: &'static str, value: impl Into<Value>) {
         if !self.has(flag) {
             self.put(path, value);
@@ -97,19 +94,18 @@ impl Draft {
         }
     }
 
-    /// Likewise a value: a template, whose texts have variables of their own.
+    /// Sets a key to a value with variables, which are not escaped.
     pub fn refer_value(&mut self, path: &str, value: Value) {
         set(&mut self.tree, path, value);
     }
 
-    /// What stands under a key.
     pub fn get(&self, path: &str) -> Option<&Value> {
         let mut keys = path.split('/');
         let first = self.tree.get(keys.next()?)?;
         keys.try_fold(first, |value, key| value.get(key))
     }
 
-    /// Prompts that share a prefix: one that is the same in all of them, or several groups.
+    /// Prompts that share a prefix: one prefix for all, or one per group.
     pub fn shared_prefix(&mut self, groups: f64, prefix: f64, tokens: Value) {
         if groups > 1.0 {
             self.put("dataset/kind", "prefix");
@@ -121,12 +117,12 @@ impl Draft {
         }
     }
 
-    /// Adds a limit.
+    /// Adds an objective.
     pub fn limit(&mut self, expr: String) {
         self.objective(Value::from(expr));
     }
 
-    /// Adds an objective that is judged by its point estimate, as the tool judges it.
+    /// Adds an objective that is judged by its point estimate, as the tool does.
     pub fn limit_point(&mut self, expr: String) {
         self.objective(json!({ "expr": expr, "confidence": "point" }));
     }
@@ -145,7 +141,7 @@ impl Draft {
         }
     }
 
-    /// Records how the flags (separated by spaces) differ here, or why nothing corresponds to them.
+    /// Records a difference, or why the flags (separated by spaces) have no counterpart.
     pub fn note(&mut self, flags: &str, note: impl Into<String>) {
         let note = note.into();
         for given in self.line.given.iter_mut().filter(|given| given.flag.is_among(flags)) {
@@ -203,7 +199,7 @@ impl Draft {
         Ok(())
     }
 
-    /// The key of the target: never the value itself, but the variable that shall hold it.
+    /// Sets the target's key to a variable; the value is not written.
     pub fn api_key(&mut self, flag: &str) {
         if self.has(flag) {
             self.refer("target/api_key", "${OPENAI_API_KEY}");
@@ -212,7 +208,7 @@ impl Draft {
         }
     }
 
-    /// Headers `NAME=VALUE` or `NAME:VALUE`.
+    /// Translates headers `NAME=VALUE` or `NAME:VALUE`.
     pub fn headers(&mut self, flag: &str) -> Result<(), ImportError> {
         for text in self.texts(flag) {
             let (name, value) = text.split_once([':', '=']).ok_or_else(|| self.wrong(flag, &text, "NAME=VALUE"))?;
@@ -229,7 +225,7 @@ impl Draft {
         Ok(())
     }
 
-    /// Merges a JSON object into `request.extra`.
+    /// Merges the JSON object of a flag into `request.extra`.
     pub fn extra(&mut self, flag: &str) -> Result<(), ImportError> {
         let Some(value) = self.json(flag)? else { return Ok(()) };
         let Value::Object(fields) = value else { return Err(self.wrong(flag, "", "a JSON object")) };
@@ -238,7 +234,7 @@ impl Draft {
         Ok(())
     }
 
-    /// Merges fields into `request.extra`, whatever their names hold.
+    /// Merges fields into `request.extra`.
     pub fn merge_extra(&mut self, fields: Map<String, Value>) {
         let mut extra = match self.get("request/extra") {
             Some(Value::Object(own)) => own.clone(),
@@ -250,7 +246,7 @@ impl Draft {
         }
     }
 
-    /// Several values become an axis of the matrix, one stands where it belongs.
+    /// Sets one value, or an axis of the matrix for several.
     pub fn one_or_axis(&mut self, path: &str, values: Vec<Value>) {
         let axis = format!("matrix/{}", path.replace('/', "."));
         match <[Value; 1]>::try_from(values) {
@@ -258,7 +254,7 @@ impl Draft {
             Err(values) if values.is_empty() => {}
             Err(mut values) => {
                 values.dedup();
-                // A case of the matrix is the scenario with another value in its place.
+                // The matrix overrides this value in each case.
                 self.put(path, values.first().cloned().unwrap_or_default());
                 self.put(&axis, values);
             }
@@ -283,7 +279,7 @@ fn set(tree: &mut Map<String, Value>, path: &str, value: Value) {
     }
 }
 
-/// A value whose texts stand for themselves: neither `${…}` nor `{{ … }}` in them is anything else.
+/// Escapes `${…}` and `{{ … }}` in all texts of a value.
 fn escaped(value: Value) -> Value {
     match value {
         Value::String(text) => Value::from(text.replace("${", "$${").replace("{{", "{{ '{{' }}")),
@@ -293,7 +289,7 @@ fn escaped(value: Value) -> Value {
     }
 }
 
-/// Sections in the order in which a reader wants them.
+/// The order of sections in the file.
 const ORDER: [&str; 14] = [
     "version",
     "name",
@@ -312,7 +308,6 @@ const ORDER: [&str; 14] = [
 ];
 
 impl Draft {
-    /// What became of each flag.
     pub fn accounts(&self) -> Vec<Account> {
         let account = |given: &Given| Account {
             flag: given.shown(),
@@ -323,7 +318,7 @@ impl Draft {
         self.line.variables.iter().map(assigned).chain(self.line.given.iter().map(account)).collect()
     }
 
-    /// The variables in front of the command: those of a server that the run starts, the key of one that runs already.
+    /// Translates variables in front of the command: the environment of a managed server, or the API key.
     fn place_variables(&mut self) {
         let managed = self.get("target/server").is_some();
         for at in 0..self.line.variables.len() {
@@ -348,7 +343,7 @@ impl Draft {
         }
     }
 
-    /// The defaults of the tool that the scenario has, as `key value`.
+    /// The defaults of the tool in the scenario, as `key value`.
     fn defaults(&self) -> Vec<String> {
         let shown = |path: &&'static str| {
             let text = match self.get(path)? {
@@ -360,7 +355,7 @@ impl Draft {
         self.filled.iter().filter_map(shown).collect()
     }
 
-    /// Variables in place of what a URL or the body's own fields hold of secrets.
+    /// Replaces secrets in the URL and in `request.extra` by variables.
     fn hide_secrets(&mut self) {
         if let Some(url) = self.get("target/url").and_then(Value::as_str).map(|url| hidden_in_url(url, "${TARGET_SECRET}")) {
             self.refer("target/url", &url);
@@ -370,7 +365,7 @@ impl Draft {
         }
     }
 
-    /// The scenario as text, the account at its head.
+    /// Writes the scenario, with the results for the flags as comments at its top.
     pub fn finish(mut self, tool: Tool) -> Result<Imported, ImportError> {
         self.hide_secrets();
         self.place_variables();
@@ -388,47 +383,47 @@ impl Draft {
     }
 }
 
-/// A scenario's name made of any text; `fallback` where nothing of it fits.
+/// Converts a text to a scenario's name; `fallback` where no character of it is allowed.
 pub(super) fn name(text: &str, fallback: &str) -> String {
     let kept: String = text.to_lowercase().chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect();
     let words: Vec<&str> = kept.split('-').filter(|word| !word.is_empty()).collect();
     if words.is_empty() { fallback.to_owned() } else { words.join("-") }
 }
 
-/// The path of a URL without its query, and without a slash at its end.
+/// The path of a URL without query and final slash.
 pub(super) fn path(url: &str) -> &str {
     let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
     let path = rest.find('/').map_or("", |at| &rest[at..]);
     path.split(['?', '#']).next().unwrap_or_default().trim_end_matches('/')
 }
 
-/// A URL with a scheme: `http` where it has none.
+/// Adds `http://` to a URL without a scheme.
 pub(super) fn with_scheme(url: &str) -> String {
     if url.contains("://") { url.to_owned() } else { format!("http://{url}") }
 }
 
-/// Base URL and endpoint as one.
+/// Joins a base URL and an endpoint.
 pub(super) fn join(base: &str, endpoint: &str) -> String {
     format!("{}/{}", with_scheme(base).trim_end_matches('/'), endpoint.trim_start_matches('/'))
 }
 
-/// A length between `least` and `most`: a number where they are equal, else uniform.
+/// A length from `least` to `most`: a number where they are equal, else uniform.
 pub(super) fn between(least: f64, most: f64) -> Value {
     if least >= most { number(most) } else { json!({ "uniform": [number(least), number(most)] }) }
 }
 
-/// A length about `mean` with a standard deviation; the number itself without one.
+/// A normal distribution, or the mean without a standard deviation.
 pub(super) fn about(mean: f64, sd: f64) -> Value {
     if sd > 0.0 { json!({ "normal": { "mean": number(mean), "sd": number(sd) } }) } else { number(mean) }
 }
 
-/// The URL of a request by the protocol, if the path does not already end like one.
+/// The URL of requests: the protocol's path is added unless the URL ends with a known one.
 pub(super) fn endpoint(url: &str, wanted: &str, known: &[&str]) -> String {
     let url = with_scheme(url);
     if known.iter().any(|own| path(&url).ends_with(own)) { url } else { join(&url, wanted) }
 }
 
-/// The protocol that a path of an OpenAI-like server speaks.
+/// The protocol of a path of an OpenAI-compatible server.
 pub(super) fn api_of(url: &str) -> &'static str {
     let path = path(url);
     match () {
@@ -442,18 +437,18 @@ pub(super) fn api_of(url: &str) -> &'static str {
     }
 }
 
-/// A duration as a scenario writes it.
+/// A duration in scenario notation.
 pub(super) fn seconds(value: f64) -> Value {
     let text = if value.fract() == 0.0 { format!("{value:.0}s") } else { format!("{}ms", value * 1e3) };
     Value::from(text)
 }
 
-/// A rate as a scenario writes it.
+/// A rate in scenario notation.
 pub(super) fn per_second(value: f64) -> Value {
     Value::from(format!("{value}/s"))
 }
 
-/// The command line, what became of it and the tool's defaults, as comments.
+/// The comments at the top: the flags, what became of them, and the tool's defaults.
 pub(super) fn head(tool: Tool, accounts: &[Account], defaults: &[String]) -> String {
     let mut head = format!("# From a command line of {}. What became of each flag:\n", tool.name());
     let width = accounts.iter().map(|account| account.flag.chars().count()).max().unwrap_or(0).min(44);

@@ -8,7 +8,6 @@ use crate::import::{ImportError, number};
 use Takes::{Many, Nothing, One, Secret};
 use serde_json::{Value, json};
 
-/// Puts the scenario together.
 pub(super) fn translate(draft: &mut Draft) -> Result<(), ImportError> {
     let title = draft.text("--name").or_else(|| draft.text("--alias"));
     draft.carry_value("--name", "name", name(title.as_deref().unwrap_or_default(), "evalscope-perf"));
@@ -71,7 +70,7 @@ fn request(draft: &mut Draft) -> Result<(), ImportError> {
     draft.extra("--extra-args")
 }
 
-/// What only servers take.
+/// Parameters that only servers support.
 fn served(draft: &mut Draft) -> Result<(), ImportError> {
     draft.carry_numbers(&[
         ("--min-tokens", "request/min_tokens"),
@@ -90,7 +89,7 @@ fn served(draft: &mut Draft) -> Result<(), ImportError> {
     Ok(())
 }
 
-/// What a model inside llmscen takes of it: `--min-tokens` only where it is the maximum.
+/// Parameters that a local model supports: `--min-tokens` only where it equals the maximum.
 fn in_process(draft: &mut Draft) -> Result<(), ImportError> {
     let most = draft.numbers("--max-tokens")?.last().copied().unwrap_or(2048.0);
     if draft.number("--min-tokens")?.is_some_and(|least| least >= most) {
@@ -104,7 +103,7 @@ fn in_process(draft: &mut Draft) -> Result<(), ImportError> {
     Ok(())
 }
 
-/// Embeddings and rankings: nothing is generated.
+/// Embeddings and rerank requests.
 fn ranked(draft: &mut Draft, api: &str) -> Result<(), ImportError> {
     draft.note("--max-tokens --min-tokens --temperature --top-p --top-k --stream --no-stream --seed", "nothing is generated");
     let Some(value) = draft.json("--extra-args")? else { return Ok(()) };
@@ -124,12 +123,11 @@ fn ranked(draft: &mut Draft, api: &str) -> Result<(), ImportError> {
     Ok(())
 }
 
-/// Paths that evalscope takes as they are; others get the one of `--api`.
+/// URLs with these paths are used unchanged; others get the path of `--api`.
 const ENDS: [&str; 6] = ["/chat/completions", "/completions", "/responses", "/embeddings", "/reranks", "/rerank"];
 
 const NO_SERVER: &str = "the model runs inside llmscen: no server is asked";
 
-/// The target.
 fn target(draft: &mut Draft) -> Result<(), ImportError> {
     let api = draft.text("--api").unwrap_or_else(|| "openai".into());
     match api.as_str() {
@@ -150,7 +148,7 @@ fn target(draft: &mut Draft) -> Result<(), ImportError> {
     draft.carry_seconds("--read-timeout", "target/timeouts/read")
 }
 
-/// `--api local`: evalscope serves the model by transformers, one request at a time.
+/// `--api local`: evalscope serves the model with transformers, one request at a time.
 fn in_process_target(draft: &mut Draft) -> Result<(), ImportError> {
     if !draft.has("--model") {
         return Err(ImportError::Missing("--model: the folder of a model"));
@@ -227,15 +225,15 @@ fn remote(draft: &mut Draft, api: &str) -> Result<(), ImportError> {
     Ok(())
 }
 
-/// Whether the prompts go to the model without a chat template, whatever the URL is.
+/// Whether prompts are sent without a chat template.
 fn raw(draft: &Draft) -> bool {
     load::wanted(draft).starts_with("speed_benchmark")
 }
 
-/// Names that evalscope's own project has at every tracker.
+/// The project name that evalscope uses for every tracker.
 const PROJECT: &str = "perf_benchmark";
 
-/// `--visualizer`, or a key alone, which older releases take for it.
+/// `--visualizer`; in older releases an API key alone selects the tracker.
 fn track(draft: &mut Draft) {
     let alone = if draft.has("--wandb-api-key") { Some("wandb".to_owned()) } else { None };
     match draft.text("--visualizer").or(alone).as_deref() {
@@ -261,7 +259,6 @@ const SHOWN: &str = "progress is shown anyway, see --progress";
 const SWANLAB: &str = "llmscen has no tracker for swanlab; `report.track` has MLflow and Weights & Biases";
 const TUNING: &str = "an inner matter of its queues; requests are rendered ahead and rows are written as they come";
 
-/// Every flag.
 pub(super) const FLAGS: &[&[FlagGroup]] = &[&[
     translated(
         One,

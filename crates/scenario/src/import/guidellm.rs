@@ -1,4 +1,4 @@
-//! `guidellm run` with `kind=…,key=value` options, after guidellm 0.8, and `guidellm benchmark` with flags, as before it.
+//! `guidellm run` with `kind=…,key=value` options, after guidellm 0.8, and the older `guidellm benchmark` with flags.
 
 use crate::import::command::{FlagGroup, Takes, dropped, translated};
 use crate::import::draft::{Draft, about, api_of, endpoint, name, per_second, seconds};
@@ -6,7 +6,6 @@ use crate::import::{ImportError, number};
 use Takes::{Many, Nothing, One};
 use serde_json::{Map, Value, json};
 
-/// Puts the scenario together.
 pub(super) fn translate(draft: &mut Draft) -> Result<(), ImportError> {
     draft.put("name", name("", "guidellm"));
     seed(draft)?;
@@ -206,7 +205,8 @@ fn load(draft: &mut Draft) -> Result<(), ImportError> {
     Ok(())
 }
 
-/// guidellm measures one request at a time, then as many as go, then rates between; here a matrix of users says the same.
+/// guidellm measures one request at a time, then the maximum throughput, then rates between them; a matrix of users covers the
+/// same range.
 fn sweep(draft: &mut Draft) {
     draft.put("load/concurrency", 1);
     draft.put("matrix/load.concurrency", json!([1, 2, 4, 8, 16, 32, 64, 128]));
@@ -255,14 +255,14 @@ fn constraints(draft: &mut Draft) -> Result<(), ImportError> {
     Ok(())
 }
 
-/// The fields of one option; whatever nobody asks for is told in the end.
+/// The fields of one option. Fields that were not read are listed in a note.
 struct Fields {
     flag: &'static str,
     fields: Map<String, Value>,
 }
 
 impl Fields {
-    /// The fields of a flag; none where it was not given. A text without any is the field `sole`.
+    /// The fields of a flag; empty where it was not given. A text without fields is the value of the field `sole`.
     pub fn of(draft: &Draft, flag: &'static str, sole: &str) -> Result<Fields, ImportError> {
         match draft.text(flag) {
             Some(text) => Fields::parse(draft, flag, &text, sole),
@@ -270,7 +270,7 @@ impl Fields {
         }
     }
 
-    /// Likewise of a text. A value runs to the next `,KEY=`, so that `streams=1,2,4` is one.
+    /// Parses the fields of a text. A value extends to the next `,KEY=`, so `streams=1,2,4` is one field.
     pub fn parse(draft: &Draft, flag: &'static str, text: &str, sole: &str) -> Result<Fields, ImportError> {
         if text.trim_start().starts_with('{') {
             let fields = serde_json::from_str(text).map_err(|_| draft.wrong(flag, text, "a JSON object or KEY=VALUE,…"))?;
@@ -292,12 +292,11 @@ impl Fields {
         Ok(Fields { flag, fields })
     }
 
-    /// Whether a field is there.
     pub fn has(&self, field: &str) -> bool {
         self.fields.contains_key(field)
     }
 
-    /// Takes a field as a text.
+    /// Removes a field and returns it as text.
     pub fn text(&mut self, field: &str) -> Option<String> {
         self.fields.shift_remove(field).map(|value| match value {
             Value::String(text) => text,
@@ -305,12 +304,12 @@ impl Fields {
         })
     }
 
-    /// Takes a field as a number.
+    /// Removes a field and returns it as a number.
     pub fn number(&mut self, draft: &Draft, field: &str) -> Result<Option<f64>, ImportError> {
         Ok(self.numbers(draft, field)?.and_then(|numbers| numbers.first().copied()))
     }
 
-    /// Takes a field as numbers: `[1, 2]`, `1,2` or one alone.
+    /// Removes a field and returns its numbers: `[1, 2]`, `1,2` or a single one.
     pub fn numbers(&mut self, draft: &Draft, field: &str) -> Result<Option<Vec<f64>>, ImportError> {
         let Some(text) = self.text(field) else { return Ok(None) };
         let words = text.trim_start_matches('[').trim_end_matches(']').split(',').map(str::trim).filter(|word| !word.is_empty());
@@ -321,7 +320,7 @@ impl Fields {
             .ok_or_else(|| draft.wrong(self.flag, &format!("{field}={text}"), "numbers"))
     }
 
-    /// Accounts for the option: these keys say it now, and these fields were not carried over.
+    /// Records the keys that hold the option, and the fields that were not read.
     pub fn done(self, draft: &mut Draft, keys: &[&str]) {
         draft.account(self.flag, keys);
         if !self.fields.is_empty() {
@@ -333,7 +332,6 @@ impl Fields {
 
 const OUTPUT: &str = "every run is kept whole in a folder of its own; see `report.formats`";
 
-/// Every flag.
 pub(super) const FLAGS: &[&[FlagGroup]] = &[&[
     translated(
         One,

@@ -7,7 +7,6 @@ use crate::import::{ImportError, bench_serving, number};
 use Takes::{Many, Nothing, One};
 use serde_json::{Value, json};
 
-/// The scripts.
 pub(super) const COMMANDS: &[Command] = &[
     Command {
         names: &[&["profile_generation.py"], &["profile_generation"]],
@@ -29,7 +28,6 @@ pub(super) const COMMANDS: &[Command] = &[
     },
 ];
 
-/// Every flag.
 const RESTFUL_FLAGS: &[&[FlagGroup]] = &[
     bench_serving::FLAGS,
     &[translated(One, "--model-path --request-rate-range"), translated(Nothing, "--multi --disable-warmup")],
@@ -37,7 +35,6 @@ const RESTFUL_FLAGS: &[&[FlagGroup]] = &[
 
 const RESTFUL_SCRIPT: Script = Script { name: "lmdeploy-restful", seed: 1, length: None };
 
-/// Puts the scenario together.
 fn translate_restful(draft: &mut Draft) -> Result<(), ImportError> {
     draft.put("name", RESTFUL_SCRIPT.name);
     bench_serving::target(draft)?;
@@ -63,7 +60,7 @@ fn translate_restful(draft: &mut Draft) -> Result<(), ImportError> {
     Ok(())
 }
 
-/// `START,STOP,STEP` without the stop, or a list of any other length.
+/// `START,STOP,STEP` without the stop, or a list of rates.
 fn rates(draft: &Draft) -> Result<Vec<f64>, ImportError> {
     let given = draft.numbers("--request-rate-range")?;
     Ok(match if given.is_empty() { vec![2.0, 34.0, 2.0] } else { given }.as_slice() {
@@ -74,7 +71,6 @@ fn rates(draft: &Draft) -> Result<Vec<f64>, ImportError> {
     })
 }
 
-/// Every flag.
 const GENERATION_FLAGS: &[&[FlagGroup]] = &[
     ENGINE_FLAGS,
     &[
@@ -83,11 +79,10 @@ const GENERATION_FLAGS: &[&[FlagGroup]] = &[
     ],
 ];
 
-/// The lengths that the script pairs without flags.
+/// The script's default pairs of prompt and output lengths.
 const PROMPTS: [f64; 5] = [1.0, 128.0, 128.0, 2048.0, 2048.0];
 const REPLIES: [f64; 5] = [128.0, 128.0, 2048.0, 128.0, 2048.0];
 
-/// Puts the scenario together.
 fn translate_generation(draft: &mut Draft) -> Result<(), ImportError> {
     draft.put("name", "lmdeploy-generation");
     target(draft)?;
@@ -104,7 +99,7 @@ fn translate_generation(draft: &mut Draft) -> Result<(), ImportError> {
     let longest = prompts.iter().zip(&replies).map(|(prompt, reply)| prompt + reply).fold(0.0, f64::max);
     let room = draft.number("--session-len")?.unwrap_or(2048.0).max(longest);
     draft.put("target/server/args/session_len", number(room));
-    // The script starts its engine anew for every case; a server keeps it, which changes no case.
+    // The script restarts its engine for every case; a server stays, which does not change the cases.
     draft.carry_number_or("--test-round", "load/static/rounds", 3.0)?;
     draft.put("load/static/barrier", "none");
     let warmup = draft.number("--warmup-round")?.unwrap_or(1.0);
@@ -119,7 +114,7 @@ fn translate_generation(draft: &mut Draft) -> Result<(), ImportError> {
     Ok(())
 }
 
-/// Two lists whose values go together.
+/// Two zipped lists.
 fn axes(draft: &mut Draft, lists: [(&str, Vec<f64>); 2]) {
     for (path, values) in lists {
         let values: Vec<Value> = values.into_iter().map(number).collect();
@@ -132,7 +127,6 @@ fn axes(draft: &mut Draft, lists: [(&str, Vec<f64>); 2]) {
 
 const DIFFUSION: &str = "put it into `target.server.args`";
 
-/// Every flag.
 const THROUGHPUT_FLAGS: &[&[FlagGroup]] = &[
     ENGINE_FLAGS,
     &[
@@ -155,7 +149,6 @@ const THROUGHPUT_FLAGS: &[&[FlagGroup]] = &[
 
 const THROUGHPUT_SCRIPT: Script = Script { name: "lmdeploy-throughput", seed: 0, length: None };
 
-/// Puts the scenario together.
 fn translate_throughput(draft: &mut Draft) -> Result<(), ImportError> {
     draft.put("name", THROUGHPUT_SCRIPT.name);
     draft.carry_value("--seed", "seed", number(draft.number("--seed")?.unwrap_or(0.0).max(0.0)));
@@ -179,7 +172,7 @@ fn translate_throughput(draft: &mut Draft) -> Result<(), ImportError> {
     Ok(())
 }
 
-/// The script stops after a token drawn from the whole length of the reply.
+/// The script cancels after a random number of tokens up to the output length.
 fn cancelled_after(draft: &Draft) -> serde_json::Value {
     use serde_json::{Value, json};
     let longest = match draft.get("request/max_tokens") {
@@ -190,7 +183,7 @@ fn cancelled_after(draft: &Draft) -> serde_json::Value {
     json!({ "uniform": [1, longest.unwrap_or(256.0) as u64] })
 }
 
-/// The flags of the engine, and of sampling.
+/// Flags of the engine and of sampling.
 const ENGINE_FLAGS: &[FlagGroup] = &[
     translated(
         One,
@@ -201,7 +194,7 @@ const ENGINE_FLAGS: &[FlagGroup] = &[
     dropped(One, "--csv", "cases.csv is written anyway; `report.compat: [lmdeploy]` writes the script's own form"),
 ];
 
-/// The flags that `lmdeploy serve api_server` has by the same name.
+/// Flags that `lmdeploy serve api_server` has under the same name.
 const SERVED: [&str; 15] = [
     "--backend",
     "--tp",
@@ -222,7 +215,7 @@ const SERVED: [&str; 15] = [
 
 const SWITCHES: [&str; 2] = ["--enable-prefix-caching", "--eager-mode"];
 
-/// The server, at LMDeploy's own port.
+/// The server, at LMDeploy's default port.
 fn target(draft: &mut Draft) -> Result<(), ImportError> {
     let Some(model) = draft.text("MODEL_PATH") else { return Err(ImportError::Missing("model path")) };
     draft.put("target/api", "openai-completions");
@@ -251,7 +244,7 @@ fn target(draft: &mut Draft) -> Result<(), ImportError> {
     Ok(())
 }
 
-/// Sampling: LMDeploy's own defaults, and every reply as long as it was asked for.
+/// LMDeploy's sampling defaults, and outputs of exactly the requested length.
 fn sampling(draft: &mut Draft) -> Result<(), ImportError> {
     for (flag, path, default) in
         [("--temperature", "request/temperature", 0.8), ("--top-p", "request/top_p", 0.8), ("--top-k", "request/top_k", 1.0)]

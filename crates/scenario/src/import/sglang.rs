@@ -9,7 +9,6 @@ use serde_json::Value;
 
 const SCRIPT: Script = Script { name: "sglang-bench", seed: 42, length: Some(1024.0) };
 
-/// Puts the scenario together.
 pub(super) fn translate(draft: &mut Draft) -> Result<(), ImportError> {
     let tag = draft.text("--tag").unwrap_or_default();
     draft.carry_value("--tag", "name", name(&tag, SCRIPT.name));
@@ -64,7 +63,6 @@ const DATA: &str = "the dataset that it is about is not one that is carried over
 const TURNS: &str = "conversations come from data: `dataset: { kind: sharegpt, turns: {} }`";
 const NATIVE: &str = "a field of /generate; put the server's own field into `request.extra`";
 
-/// Every flag.
 pub(super) const FLAGS: &[&[FlagGroup]] = &[
     bench_serving::FLAGS,
     &[

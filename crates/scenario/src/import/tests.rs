@@ -148,7 +148,7 @@ fn every_flag_of_the_line_is_accounted_for() {
             word.starts_with("--") || word.len() < 4 && word.starts_with('-') && word[1..].parse::<f64>().is_err()
         };
         let flags = invocation.args.iter().filter(flag).count();
-        // The scripts of LMDeploy take a model and a file without a flag.
+        // LMDeploy's scripts have positional arguments.
         let positional = invocation.args.iter().take_while(|word| !word.starts_with('-')).count();
         let seen = imported(*tool, line).accounts;
         assert_eq!(seen.len(), flags + positional + invocation.variables.len(), "{line}");
@@ -156,7 +156,7 @@ fn every_flag_of_the_line_is_accounted_for() {
     }
 }
 
-/// What a command line must have beside the flag that is tried.
+/// Flags that a command line needs in addition to the one under test.
 fn base(tool: Tool, command: &command::Command) -> &'static str {
     match (tool, command.positional.len()) {
         (Tool::Evalscope, _) => "--model m --url http://h",
@@ -243,7 +243,7 @@ fn every_flag_of_every_tool_is_known_with_its_reason_or_its_key() {
         let beside: Vec<&&str> = beside.iter().filter(own).collect();
         let spelling: Vec<String> = command.names[0].iter().map(|word| (*word).to_owned()).collect();
         for flag in command.flags() {
-            // Names of a flag that is left out may be those of many.
+            // A dropped flag may have many names.
             for name in flag.names().take(if flag.reason.is_empty() { 1 } else { usize::MAX }) {
                 let tried =
                     beside.iter().flat_map(|more| samples.iter().map(move |sample| (more, sample))).find_map(|(more, sample)| {
@@ -296,7 +296,7 @@ fn every_spelling_of_a_command_is_recognized() {
         error(Tool::Lmdeploy, "serve api_server m"),
         "the command line names no command of lmdeploy; write one of profile_generation.py, profile_throughput.py, profile_restful_api.py"
     );
-    // The beginning of a flag is the flag, where it is that of no other and the tool's parser takes it.
+    // A unique prefix of a flag is accepted where the tool's parser does that.
     assert_eq!(error(Tool::Sglang, "--random-in 5 --prof"), "`--prof` is not a flag of sglang; did you mean `--profile`?");
     assert_eq!(error(Tool::Aiperf, "-m m --concur 5"), "`--concur` is not a flag of aiperf; did you mean `--concurrency`?");
 }

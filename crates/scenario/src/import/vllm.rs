@@ -7,7 +7,6 @@ use crate::source::is_hub_name;
 use Takes::{Many, Nothing, One, Secret};
 use serde_json::{Map, Value, json};
 
-/// Puts the scenario together.
 pub(super) fn translate(draft: &mut Draft) -> Result<(), ImportError> {
     let label = draft.text("--label").unwrap_or_default();
     draft.carry_value("--label", "name", name(&label, "vllm-bench"));
@@ -94,7 +93,7 @@ fn load(draft: &mut Draft) -> Result<(), ImportError> {
 fn ramp(draft: &mut Draft, strategy: &str, amount: f64) -> Result<(), ImportError> {
     let ends = (draft.number("--ramp-up-start-rps")?, draft.number("--ramp-up-end-rps")?);
     let (Some(from), Some(to)) = ends else { return Err(ImportError::Missing("--ramp-up-start-rps and --ramp-up-end-rps")) };
-    // So long does it take until so many requests have been due on a straight line.
+    // Time in which `amount` requests are due at a linearly increasing rate.
     let span = (2.0 * amount / (from + to).max(1e-9)).ceil();
     draft.put("load/stages", json!([{ "rate": format!("{from}/s -> {to}/s"), "for": format!("{span}s") }]));
     draft.account("--ramp-up-strategy --ramp-up-start-rps --ramp-up-end-rps", &["load/stages"]);
@@ -107,7 +106,7 @@ fn ramp(draft: &mut Draft, strategy: &str, amount: f64) -> Result<(), ImportErro
     Ok(())
 }
 
-/// The first of these flags that was given, and its value.
+/// The value of the first of these flags that was given.
 fn first(draft: &mut Draft, flags: &[&str], path: &str) -> Result<Option<f64>, ImportError> {
     for flag in flags {
         if let Some(value) = draft.number(flag)? {
@@ -118,7 +117,6 @@ fn first(draft: &mut Draft, flags: &[&str], path: &str) -> Result<Option<f64>, I
     Ok(None)
 }
 
-/// Puts the data together.
 fn translate_dataset(draft: &mut Draft) -> Result<(), ImportError> {
     let wanted = draft.text("--dataset-name").unwrap_or_else(|| "random".into());
     let kind = match wanted.as_str() {
@@ -175,12 +173,12 @@ fn translate_dataset(draft: &mut Draft) -> Result<(), ImportError> {
     rows(draft, kind)
 }
 
-/// `length` ± `ratio` of it, as vLLM draws lengths.
+/// `length` ± `ratio`, as vLLM draws lengths.
 fn ranged(length: f64, ratio: f64) -> Value {
     between((length * (1.0 - ratio)).floor().max(1.0), (length * (1.0 + ratio)).ceil())
 }
 
-/// `--random-range-ratio` of input and output: one number, or `{"input": 0.3, "output": 0.5}`.
+/// Input and output ratio of `--random-range-ratio`: one number, or `{"input": 0.3, "output": 0.5}`.
 fn ratios(draft: &Draft) -> Result<(f64, f64), ImportError> {
     const FLAG: &str = "--random-range-ratio";
     let text = draft.text(FLAG).unwrap_or_default();
@@ -196,7 +194,7 @@ fn ratios(draft: &Draft) -> Result<(f64, f64), ImportError> {
         .ok_or_else(|| draft.wrong(FLAG, &text, "a number from 0 to below 1, or JSON with `input` and `output`"))
 }
 
-/// The tokenizer whose tokens are counted: vLLM takes the model's own.
+/// vLLM counts tokens with the tokenizer of the model.
 fn tokenizer(draft: &mut Draft) {
     let model = draft.text("--model").filter(|model| !draft.has("--tokenizer") && is_hub_name(model));
     if let Some(model) = model.filter(|_| !draft.has("--skip-tokenizer-init")) {
@@ -229,7 +227,7 @@ fn prefix(draft: &mut Draft) -> Result<(), ImportError> {
     Ok(())
 }
 
-/// How the rows of a file are taken.
+/// The order of rows, and what happens after the last.
 fn rows(draft: &mut Draft, kind: &str) -> Result<(), ImportError> {
     let file = matches!(kind, "sharegpt" | "rows" | "line_by_line");
     if file && !draft.has("--dataset-path") {
@@ -248,7 +246,6 @@ const DATA: &str = "the dataset that it is about is not one that is carried over
 const PICTURES: &str = "see `dataset: { kind: images }` with `sizes` and `count`";
 const DRAWN: &str = "requests.parquet and the report have it";
 
-/// Every flag.
 pub(super) const FLAGS: &[&[FlagGroup]] = &[&[
     translated(
         One,

@@ -1,4 +1,4 @@
-//! A compiled body, its variables in one request, and access to its fields by dotted path.
+//! A compiled body, its variables in a request, and access to fields by dotted path.
 
 use crate::render::speech::Dialog;
 use crate::render::values::Leaf;
@@ -10,20 +10,18 @@ use minijinja::value::Serde;
 use serde_json::{Map, Value, json};
 use std::cell::OnceCell;
 
-/// A JSON value whose texts are compiled.
+/// A JSON value with compiled texts.
 pub(super) enum Body {
-    /// The same in every request.
+    /// Without variables.
     Constant(Value),
     /// A text with variables, and its path.
     Leaf(Leaf, String),
-    /// A list.
     List(Vec<Body>),
-    /// A mapping.
     Map(Vec<(String, Body)>),
 }
 
 impl Body {
-    /// Compiles a value that stands at `path`.
+    /// Compiles a value at `path`.
     pub fn compile(value: &Value, path: &str) -> Result<Body, RenderError> {
         let below = |key: &str| if path.is_empty() { key.to_owned() } else { format!("{path}.{key}") };
         let body = match value {
@@ -45,7 +43,7 @@ impl Body {
         Ok(body)
     }
 
-    /// The value in one request. `sparse`: what has no value there is left out of its mapping.
+    /// Evaluates it for one request. With `sparse`, fields without a value are omitted.
     pub fn eval(&self, scope: &Scope<'_>, sparse: bool) -> Result<Value, RenderError> {
         match self {
             Body::Constant(value) => Ok(value.clone()),
@@ -68,7 +66,7 @@ impl Body {
     }
 }
 
-/// What the variables of a template stand for in one request.
+/// The variables of one request.
 pub(super) struct Scope<'a> {
     model: &'a str,
     seq: u64,
@@ -80,8 +78,6 @@ pub(super) struct Scope<'a> {
 }
 
 impl<'a> Scope<'a> {
-    /// The scope of one request: its model, number and `max_tokens`, its prompt, its case's labels, the dataset's system
-    /// message, the protocol.
     pub fn new(
         (model, seq, max_tokens): (&'a str, u64, Option<u64>),
         prompt: &'a Prompt,
@@ -137,7 +133,7 @@ pub(super) fn get_field<'a>(body: &'a Map<String, Value>, path: &str) -> Option<
     }
 }
 
-/// Puts a value at a dotted path where nothing stands; what is no mapping on the way there stays as it is.
+/// Sets a dotted path where nothing is set; a scalar on the way is left alone.
 pub(super) fn fill_field(body: &mut Map<String, Value>, path: &str, value: Value) {
     match path.split_once('.') {
         None => _ = body.entry(path).or_insert(value),
@@ -149,7 +145,7 @@ pub(super) fn fill_field(body: &mut Map<String, Value>, path: &str, value: Value
     }
 }
 
-/// Puts a value at a dotted path in the place of what stands there; what is no mapping on the way there stays as it is.
+/// Sets a dotted path; a scalar on the way is left alone.
 pub(super) fn set_field(body: &mut Map<String, Value>, path: &str, value: Value) {
     match path.split_once('.') {
         None => _ = body.insert(path.to_owned(), value),

@@ -82,7 +82,7 @@ fn a_row_without_the_field_is_an_error() {
     assert_eq!(error, RenderError::Length("n".into()));
 }
 
-/// The body of one of the other protocols; `own` is what it brings.
+/// The body of another protocol; `own` is its template.
 fn spoken(api: &str, own: Value, request: &str, prompt: &Prompt) -> (Value, Rendered) {
     let path = if api == "custom" { "/v1/completions" } else { "" };
     let talks = !matches!(api, "tgi" | "custom" | "openai-embeddings" | "rerank");

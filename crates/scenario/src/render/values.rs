@@ -1,4 +1,4 @@
-//! The texts of a request body: each compiled once, evaluated per request.
+//! The texts of a request body: compiled once, evaluated per request.
 
 use llmscen_core::bounds;
 use minijinja::syntax::SyntaxConfig;
@@ -12,29 +12,28 @@ use std::sync::LazyLock;
 /// The variables of a template.
 pub(crate) const ROOTS: [&str; 8] = ["model", "prompt", "messages", "system", "dialog", "item", "case", "seq"];
 
-/// Expressions borrow their environment, so they share one that lives as long as the program.
+/// Expressions borrow their environment, so they share a static one.
 static SHARED: LazyLock<Environment<'static>> = LazyLock::new(environment);
 
 /// A compiled text.
 pub(crate) enum Leaf {
-    /// No variable in it.
+    /// Without a variable.
     Constant(String),
-    /// Exactly one variable, by its path: `{{ item.question }}`. It keeps its type.
+    /// A single variable, such as `{{ item.question }}`. It keeps its type.
     Variable(Vec<String>),
-    /// Exactly one expression: it keeps its type.
+    /// A single expression. It keeps its type.
     Expression(Box<Expression<'static, 'static>>),
-    /// Text with expressions in it.
+    /// Text with expressions.
     Text(Box<Environment<'static>>),
 }
 
 const NAME: &str = "leaf";
 
-/// What is wrong with a text, and where in it, as far as that is known.
+/// An error in a text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct LeafError {
-    /// What is wrong.
     pub message: String,
-    /// Bytes of the text.
+    /// Byte range in the text, where it is known.
     pub range: Option<Range<usize>>,
 }
 
@@ -54,10 +53,10 @@ impl From<Error> for LeafError {
     }
 }
 
-/// Compiles a text. An error names what does not parse.
+/// Compiles a text.
 pub(crate) fn compile(written: &str) -> Result<Leaf, LeafError> {
     let text = sugar(written);
-    // A place in a text that was rewritten is not one in the text that the user wrote.
+    // A range in the rewritten text does not apply to the original.
     let same = text == written;
     compile_text(text).map_err(|error| LeafError { range: error.range.filter(|_| same), ..error })
 }
@@ -82,7 +81,7 @@ fn compile_text(text: String) -> Result<Leaf, LeafError> {
 }
 
 impl Leaf {
-    /// The variables it needs, dotted where it says so, without what the template sets itself.
+    /// The variables that it reads, dotted, without those that the template sets.
     pub fn variables(&self) -> BTreeSet<String> {
         let found = match self {
             Leaf::Constant(_) => return BTreeSet::new(),
@@ -94,8 +93,8 @@ impl Leaf {
         found.into_iter().filter(|path| !global(path.split('.').next().unwrap_or(path))).collect()
     }
 
-    /// What is wrong with it whatever the data: a filter that does not exist, or what shows when it is rendered once with a
-    /// made-up request. None where the error may come from what was made up. It was compiled from the text `written`.
+    /// The error that occurs with any data: an unknown filter or test, or an error of a trial with sample values. None where
+    /// the sample values may be the cause. `written` is the source text.
     pub fn trial(&self, written: &str) -> Option<LeafError> {
         if let Err(error) = known_names(written) {
             return Some(error);
@@ -127,7 +126,7 @@ impl Leaf {
         Some(LeafError { range: range.map(|range| range.start + shift..range.end + shift), ..error })
     }
 
-    /// Its value. `lookup` finds variables by path; `context` holds them all, for expressions.
+    /// Evaluates it. `lookup` finds variables by path; `context` has all of them, for expressions.
     pub fn eval(&self, lookup: impl Fn(&[String]) -> Option<Value>, context: impl Fn() -> Jinja) -> Result<Value, LeafError> {
         match self {
             Leaf::Constant(text) => Ok(Value::String(text.clone())),
@@ -152,13 +151,13 @@ fn is_name(segment: &str) -> bool {
         && segment.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
 }
 
-/// An expression stands behind `{{`.
+/// An expression starts after `{{`.
 fn shifted(error: Error) -> LeafError {
     let error = LeafError::from(error);
     LeafError { range: error.range.map(|range| range.start + 2..range.end + 2), ..error }
 }
 
-/// Refuses a filter or a test that does not exist, also in a branch that no trial takes.
+/// Rejects unknown filters and tests, also in branches that the trial does not take.
 fn known_names(text: &str) -> Result<(), LeafError> {
     for (range, test) in names(text) {
         let name = &text[range.clone()];
@@ -174,7 +173,7 @@ fn known_names(text: &str) -> Result<(), LeafError> {
     Ok(())
 }
 
-/// Bytes of the quoted text that `rest` begins with.
+/// Bytes of the quoted text at the start of `rest`.
 fn quoted(rest: &str, quote: char) -> usize {
     let mut escaped = false;
     let end = rest[1..].find(|c| {
@@ -185,13 +184,13 @@ fn quoted(rest: &str, quote: char) -> usize {
     end.map_or(rest.len(), |end| end + 2)
 }
 
-/// The names behind `|` and `is` in a template, and whether each is that of a test.
+/// The names after `|` and `is` in a template, and whether each is a test.
 fn names(text: &str) -> Vec<(Range<usize>, bool)> {
     let mut names = Vec::new();
     let (mut inside, mut at, mut wanted) = (false, 0, None);
     while let Some(c) = text[at..].chars().next() {
         let rest = &text[at..];
-        // Words matter inside alone: to measure them at each character of plain text would take quadratic time.
+        // Measuring words outside of expressions would take quadratic time.
         let word = if inside { rest } else { "" };
         let length = word.find(|c: char| !c.is_alphanumeric() && c != '_').unwrap_or(word.len());
         match c {
@@ -238,14 +237,14 @@ fn environment() -> Environment<'static> {
     if let Ok(syntax) = syntax.build() {
         environment.set_syntax(syntax);
     }
-    // The built-in filter escapes for HTML; a body wants JSON as it is.
+    // The built-in filter escapes HTML; a body needs plain JSON.
     environment.add_filter("tojson", |value: Serde<Value>, _: Kwargs| {
         serde_json::to_string(&value.0).map_err(|error| Error::new(ErrorKind::InvalidOperation, error.to_string()))
     });
     environment
 }
 
-/// `%m` and `%p` become `{{ model }}` and `{{ prompt }}`, `%%` a percent sign; not inside of braces, and not before a letter.
+/// Replaces `%m` by `{{ model }}`, `%p` by `{{ prompt }}` and `%%` by `%`; not inside of braces, and not before a letter.
 fn sugar(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut rest = text;

@@ -1,4 +1,4 @@
-//! `baseline`: the earlier run that limits are relative to.
+//! `baseline`: the earlier run that relative limits refer to.
 
 use crate::fault::{Mistake, Review};
 use crate::schema_table::Leaf;
@@ -15,13 +15,11 @@ use llmscen_core::stats::comparison::Group;
 use llmscen_core::stats::share;
 use std::path::{Path, PathBuf};
 
-/// The word for "there is none yet".
 const NONE: &str = "none";
-/// The copy of its baseline that a run folder keeps.
+/// The copy of the baseline in a run folder.
 pub(crate) const COPY: &str = "baseline.json";
 const MAKE: &str = "Make one: run with `--set baseline=none`, then `llmscen baseline update RUN_DIR --to FILE`.";
 
-/// A baseline file, a run folder, or `none`.
 pub(crate) static BASELINE: Leaf = Leaf {
     expected: "a baseline file, a run folder, or `none`",
     sweepable: false,
@@ -41,23 +39,23 @@ pub(crate) static BASELINE: Leaf = Leaf {
     },
 };
 
-/// What a missing file means: an error (unless said otherwise), or objectives that are inconclusive until there is one.
+/// A missing file is an error (the default), or makes relative objectives inconclusive.
 const ERROR: &str = "error";
 const INCONCLUSIVE: &str = "inconclusive";
 
-/// What a scenario says of a baseline, once it is read.
+/// The baseline of a scenario.
 pub(crate) enum Ground {
-    /// Nothing.
+    /// Not configured.
     Unsaid,
-    /// That there is none yet, or a stored plan's is gone: limits against it are not decided.
+    /// `none`, or the file of a stored plan is missing: relative limits are inconclusive.
     Missing,
-    /// One that cannot be used; it has been said why.
+    /// Unusable; the error is reported.
     Broken,
-    /// This one.
+    /// A baseline and its place in the scenario.
     There(Box<Baseline>, Span),
 }
 
-/// Writes the path as an absolute one, so that a plan stored elsewhere still finds it.
+/// Makes the path absolute, so that a stored plan finds the file.
 pub(crate) fn normalize(root: &mut Node, review: &mut Review) {
     let Some(entry) = root.entry_at("baseline").cloned() else { return };
     let may_miss = entry.value.get("if_missing").and_then(Node::text).is_some_and(|word| word == INCONCLUSIVE);
@@ -74,7 +72,6 @@ pub(crate) fn normalize(root: &mut Node, review: &mut Review) {
     root.set("baseline", entry.key_at, Node::new(node.at, Data::Text(path)));
 }
 
-/// Reads the baseline of a scenario.
 pub(crate) fn decode(root: &Node, review: &mut Review) -> (Ground, Option<BaselineFile>) {
     let Some(node) = root.get("baseline").filter(|node| node.text().is_some()) else { return (Ground::Unsaid, None) };
     let named = node.text().unwrap_or_default().into_owned();
@@ -102,7 +99,7 @@ pub(crate) fn decode(root: &Node, review: &mut Review) -> (Ground, Option<Baseli
     }
 }
 
-/// Where it is: a stored plan keeps to the copy beside it, any other to the file itself while that is there.
+/// The baseline file. A stored plan prefers the copy in its run folder, others the file itself.
 fn locate(node: &Node, named: &str, review: &Review) -> Option<PathBuf> {
     let copy = review.sources.beside(node.at.file, "manifest.json").and(review.sources.beside(node.at.file, COPY));
     let own = || review.sources.find(node.at.file, named).filter(|path| path.exists());
@@ -126,7 +123,7 @@ fn text(node: &Node, named: &str, path: &Path, review: &mut Review) -> Option<St
     }
 }
 
-/// The last part of a path: whose absolute form nobody wrote.
+/// The file name of a path, because the user did not write the absolute path.
 fn shown(named: &str) -> String {
     Path::new(named).file_name().map_or_else(|| named.to_owned(), |name| name.to_string_lossy().into_owned())
 }
@@ -146,7 +143,7 @@ fn parse(text: &str) -> Result<Baseline, String> {
     }
 }
 
-/// Warns where the baseline was made from a plan that says other things about target, requests, data or load.
+/// Warns if the baseline was recorded with other targets, requests, data or loads.
 pub(crate) fn compare(ground: &Ground, resolved: &str, review: &mut Review) {
     let Ground::There(baseline, at) = ground else { return };
     if let Some(what) = baseline.other_plan(&crate::settings(resolved)) {
@@ -154,7 +151,7 @@ pub(crate) fn compare(ground: &Ground, resolved: &str, review: &mut Review) {
     }
 }
 
-/// Whether this is a throughput of a baseline that was made when throughputs lasted until the last end.
+/// Whether this is a throughput of an old baseline, which includes the drain.
 fn counts_drain(own: &BaselineCase, check: &Check) -> bool {
     use Metric::{GoodputRate, ItemThroughput, OutputTps, OutputTpsPerGpu, RequestThroughput, SessionThroughput, TotalTps};
     const THROUGHPUTS: [Metric; 7] =
@@ -163,7 +160,7 @@ fn counts_drain(own: &BaselineCase, check: &Check) -> bool {
     of(&check.subject) && own.figure(Metric::ThroughputWindow.name()).is_none()
 }
 
-/// What a baseline says about a check in a case; `place` is where the limit stands. Files what is missing.
+/// The baseline's value for a check of a case; `place` is the span of the limit. Reports a missing value.
 pub(crate) fn known(baseline: &Baseline, check: &Check, case: &Case, place: Span, review: &mut Review) -> Option<Known> {
     let same = |labels: &Labels| case.labels.0.len() == labels.0.len() && case.labels.covers(labels);
     let labels = |own: &BaselineCase| Labels(own.labels.clone().into_iter().collect());
@@ -198,7 +195,7 @@ pub(crate) fn known(baseline: &Baseline, check: &Check, case: &Case, place: Span
     Some(spread(figure, check, level).unwrap_or_else(|| figure.known(Some(index))))
 }
 
-/// The figure by how it varied from run to run; None where the runs are too few for that, or a figure of 0 has no logarithm.
+/// The value with the spread between runs. None where there are too few runs, or a value of 0, which has no logarithm.
 fn spread(figure: &Figure, check: &Check, level: f64) -> Option<Known> {
     let values: Vec<f64> = figure.runs.iter().copied().flatten().collect();
     if values.len() < SPREAD {
@@ -207,7 +204,7 @@ fn spread(figure: &Figure, check: &Check, level: f64) -> Option<Known> {
     let runs = values.len() as u32;
     if matches!(check.subject, Subject::Goodput(_) | Subject::Metric { metric: Metric::ErrorRate, .. }) {
         let group = Group::of(&values)?;
-        // As exact as the requests of one run can be, at the mean of all.
+        // Bounds of a share from the number of requests of one run, at the mean of all runs.
         let n = figure.n as f64;
         let (low, high) = (share::lower(group.mean * n, n, level), share::upper(group.mean * n, n, level));
         let (low, high) = (Some(low.min(group.mean)), Some(high.max(group.mean)));

@@ -51,7 +51,6 @@ const ON_EXHAUSTED: Kind = Kind::Choice(
     &[],
 );
 
-/// The keys of `dataset`.
 pub(crate) static DATASET: Block = Block {
     doc: "Where the prompts come from. `dataset: openqa` is short for `dataset: { kind: openqa }`.",
     short: Some("kind"),
@@ -127,7 +126,7 @@ pub(crate) static DATASET: Block = Block {
     ],
 };
 
-/// The prompts of a case. Files what contradicts itself.
+/// The dataset of a case. Reports contradictions.
 pub(crate) fn decode(draft: &Draft<'_>, review: &mut Review) -> Option<DatasetSpec> {
     let kind = draft.text("dataset.kind")?;
     check_protocol(draft, &kind, review);
@@ -156,7 +155,7 @@ pub(crate) fn decode(draft: &Draft<'_>, review: &mut Review) -> Option<DatasetSp
         },
         system: draft.string("dataset.system"),
         columns: draft.get("dataset.columns").into_iter().flat_map(Node::string_pairs).collect(),
-        // What a program prints by accident must not become fewer rows.
+        // Accidental output of the program must not be dropped silently.
         strict: draft.flag("dataset.strict")? || kind == "command",
         cache_bust: draft.flag("dataset.cache_bust")?,
         cache_seed: draft.read("cache_seed", seed).map(Seed),
@@ -166,7 +165,6 @@ pub(crate) fn decode(draft: &Draft<'_>, review: &mut Review) -> Option<DatasetSp
     })
 }
 
-/// The command that prints rows.
 fn printed(draft: &Draft<'_>, review: &mut Review) -> Option<CommandSpec> {
     let words = draft.get("dataset.command").and_then(command)?;
     Some(CommandSpec {
@@ -178,7 +176,7 @@ fn printed(draft: &Draft<'_>, review: &mut Review) -> Option<CommandSpec> {
     })
 }
 
-/// What a command that fails must not show: the server's key, and the variables and flags of its words that are called secrets.
+/// Secrets that error messages of a command must not show: the API key, and secrets in its words.
 fn secrets(draft: &Draft<'_>, words: &[String]) -> Vec<Secret> {
     let node = draft.get("dataset.command");
     let parts = |node: &Node| node.parts.iter().flat_map(|parts| parts.iter().cloned()).collect::<Vec<_>>();
@@ -227,7 +225,7 @@ fn source(draft: &Draft<'_>, kind: &str, review: &mut Review) -> Option<Source> 
     })
 }
 
-/// What a command can tell runs apart by.
+/// Environment variables of the command.
 fn environment(draft: &Draft<'_>) -> Vec<(String, String)> {
     let seed = draft.count::<u64>("seed").map(|seed| ("LLMSCEN_SEED".to_owned(), seed.to_string()));
     let model = draft.read("target.model", models).and_then(|all| Some(all.into_iter().next()?.name));
@@ -239,7 +237,6 @@ fn tokenizer(draft: &Draft<'_>, review: &Review) -> Option<String> {
     review.sources.find_or_hub(node.at.file, &node.text()?)
 }
 
-/// The kinds.
 const KIND: Kind = Kind::Choice(
     &[
         ("prompt", "One prompt for every request"),
@@ -266,10 +263,10 @@ const KIND: Kind = Kind::Choice(
     &[],
 );
 
-/// The kinds that can give a query and documents.
+/// Kinds that can provide a query with documents.
 const RANKS: [&str; 4] = ["rerank", "rows", "command", "line_by_line"];
 
-/// Files what the case's protocol has no place for.
+/// Reports data that the protocol does not support.
 fn check_protocol(draft: &Draft<'_>, kind: &str, review: &mut Review) {
     let Some(api) = draft.api() else { return };
     let messages = [("dataset.system", "system"), ("dataset.turns", "turns")];
@@ -293,13 +290,13 @@ fn check_protocol(draft: &Draft<'_>, kind: &str, review: &mut Review) {
     }
 }
 
-/// Whether the protocol's own body has a place for one generated text's prompt alone.
+/// Whether the protocol's default body has a single text.
 fn takes_one_text(api: Api) -> bool {
     api.generates() && !api.takes_messages() && api != Api::Custom
 }
 
-/// Files lists of messages for a protocol whose own body takes one text: all but the last message would be lost. A body of
-/// one's own says what it takes of them.
+/// Reports message lists for protocols with a single text, which would drop all but the last message. A template decides
+/// itself.
 fn one_text(draft: &Draft<'_>, kind: &str, api: Api, review: &mut Review) {
     let columns = |key: &str| draft.get("dataset.columns").is_some_and(|columns| columns.entry(key).is_some());
     let table = matches!(kind, "rows" | "command");
@@ -318,7 +315,7 @@ fn one_text(draft: &Draft<'_>, kind: &str, api: Api, review: &mut Review) {
     ));
 }
 
-/// How the columns of a log are named.
+/// The column names of a log.
 pub(crate) const LAYOUT: Kind = Kind::Choice(
     &[
         ("auto", "By the columns that are there"),
@@ -381,7 +378,7 @@ static TURNS: Block = Block {
     ],
 };
 
-/// The log of a checked block at `path`, which may hold a part of the keys. Files a window without an inside.
+/// The trace settings at `path`, of which some keys may be absent. Reports an empty window.
 pub(crate) fn log(draft: &Draft<'_>, path: &str, review: &mut Review) -> TraceSpec {
     let node = |key: &str| draft.get(&format!("{path}.{key}"));
     let (start, end) = (node("start").and_then(duration), node("end").and_then(duration));
@@ -406,7 +403,6 @@ pub(crate) fn log(draft: &Draft<'_>, path: &str, review: &mut Review) -> TraceSp
     }
 }
 
-/// The length that texts are brought to.
 fn shape(draft: &Draft<'_>, review: &Review) -> Option<TextShape> {
     Some(TextShape {
         tokens: draft.read("dataset.shape.tokens", quantity)?,
@@ -415,7 +411,6 @@ fn shape(draft: &Draft<'_>, review: &Review) -> Option<TextShape> {
     })
 }
 
-/// The turns of conversations.
 fn turns(draft: &Draft<'_>) -> Option<Turns> {
     draft.get("dataset.turns")?;
     Some(Turns {

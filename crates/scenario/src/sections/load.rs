@@ -1,4 +1,4 @@
-//! `load`: how hard a case pushes, and for how long.
+//! `load`: arrival process or concurrency, and length of a case.
 
 use crate::fault::{Mistake, Review};
 use crate::schema_table::{Block, Default, Kind, Rule, conflicts_with, field, one_of, planned, requires};
@@ -35,7 +35,6 @@ static TRACE: Block = Block {
     ],
 };
 
-/// The keys of `load`.
 pub(crate) static LOAD: Block = Block {
     doc: "How hard to push, and for how long. Exactly one of `concurrency`, `rate`, `stages`, `trace` and `static`; the first two with `requests`, `duration` or both. Where the entries of `mix` have rates, none of the five.",
     short: None,
@@ -85,7 +84,7 @@ pub(crate) static LOAD: Block = Block {
     ],
 };
 
-/// The load of a case, and the file that its arrivals come from. Files what contradicts itself.
+/// The load of a case, and the file of its arrivals. Reports contradictions.
 pub(crate) fn decode(draft: &Draft<'_>, review: &mut Review) -> Option<(Load, Option<TraceFile>)> {
     let (shape, fixed) = shape(draft, review)?;
     let users = shape.users().filter(|_| shape.end().is_none());
@@ -115,14 +114,14 @@ pub(crate) fn decode(draft: &Draft<'_>, review: &mut Review) -> Option<(Load, Op
     Some((load, trace))
 }
 
-/// The number of requests; of conversations where the data has them, for then nobody knows how many requests they make.
+/// `requests`, or `sessions` for conversations, whose number of requests is not known.
 fn counted<'a>(draft: &Draft<'a>) -> Option<&'a Entry> {
     let requests = draft.entry("load.requests");
     let sessions = draft.entry("load.sessions");
     if draft.dataset_entry("turns").is_some() { sessions.or(requests) } else { requests.or(sessions) }
 }
 
-/// The keys that make a load, of which only one may be set.
+/// Keys that define the shape, of which only one may be set.
 const SHAPES: [&str; 5] = ["concurrency", "rate", "stages", "trace", "static"];
 const KEEP_ONE: &str =
     "Keep one of them. To cap an open loop use `max_in_flight`; to drop an inherited key write `{first}: null`.";
@@ -131,7 +130,7 @@ const WITHOUT_STATIC: Rule = conflicts_with(&["static"], &[])
     .beside("its rounds end it")
     .help("`batch` times `rounds` is the number of requests; leave this out.");
 
-/// The shape, and the number of requests where it fixes that. Files one that is missing, or in the way of a mix.
+/// The shape, and the number of requests if the shape determines it. Reports a missing one, or one that conflicts with a mix.
 fn shape(draft: &Draft<'_>, review: &mut Review) -> Option<(Shape, Option<u64>)> {
     let given: Vec<&Entry> = SHAPES.iter().filter_map(|key| draft.entry(&format!("load.{key}"))).collect();
     if let Some(total) = mix::total_rate(draft.root) {
@@ -160,7 +159,7 @@ fn shape(draft: &Draft<'_>, review: &mut Review) -> Option<(Shape, Option<u64>)>
     Some((shape, None))
 }
 
-/// The open loop of a mix whose entries have arrivals of their own, together so many a second. Files another shape.
+/// The open loop of a mix with rates, which add up to `total` per second. Reports another shape.
 fn mixed(draft: &Draft<'_>, total: f64, given: &[&Entry], review: &mut Review) -> Option<Shape> {
     if let Some(entry) = given.last() {
         let mistake = Mistake::new(entry.key_at, "entries of `mix` have their own rates", "another load here");
@@ -171,7 +170,7 @@ fn mixed(draft: &Draft<'_>, total: f64, given: &[&Entry], review: &mut Review) -
     Some(Shape::Open { rate: total, arrival: draft.get("load.arrivals").map_or(Some(Arrival::Poisson), arrivals)? })
 }
 
-/// The file of a replay that has one. Files a replay of nothing, and a window into what is not here.
+/// The file of a replay. Reports a replay without a log.
 fn trace(draft: &Draft<'_>, review: &mut Review) -> Option<TraceFile> {
     let block = draft.entry("load.trace")?;
     if let Some(path) = draft.file("load.trace.path", review) {
@@ -194,7 +193,7 @@ fn trace(draft: &Draft<'_>, review: &mut Review) -> Option<TraceFile> {
     None
 }
 
-/// Files the keys that belong to another shape.
+/// Reports keys that belong to another shape.
 fn misplaced(draft: &Draft<'_>, shape: &Shape, review: &mut Review) {
     let (wrong, because): (&[&str], &str) = match shape {
         _ if draft.swept("load.rate") => return,
@@ -250,7 +249,6 @@ fn ends(draft: &Draft<'_>, load: &Load, counted: bool, review: &mut Review) {
     }
 }
 
-/// The keys of an entry of `load.stages`.
 static STAGE: Block = Block {
     doc: "A stage: a rate or a concurrency, and for how long. A step is two stages, a spike is three.",
     short: None,
@@ -271,7 +269,7 @@ static STAGE: Block = Block {
     ],
 };
 
-/// The stages as a shape. Files lists that mix loops, and entries that are none.
+/// Decodes stages. Reports a list that mixes rates and concurrencies, and incomplete items.
 fn decode_stages(draft: &Draft<'_>, list: &Entry, review: &mut Review) -> Option<Shape> {
     let items = list.value.items();
     let kinds: Vec<&Entry> = items.iter().filter_map(|item| stage_load(item, review)).collect();
@@ -310,7 +308,7 @@ fn decode_stages(draft: &Draft<'_>, list: &Entry, review: &mut Review) -> Option
     Some(shape)
 }
 
-/// The one load of a stage.
+/// The rate or the concurrency of a stage.
 fn stage_load<'a>(item: &'a Node, review: &mut Review) -> Option<&'a Entry> {
     match (item.entry("rate"), item.entry("concurrency")) {
         (Some(_), Some(_)) => None,
@@ -323,7 +321,7 @@ fn stage_load<'a>(item: &'a Node, review: &mut Review) -> Option<&'a Entry> {
     }
 }
 
-/// Files a warm-up that leaves nothing to measure, and warns of stages that a duration cuts off.
+/// Reports a warm-up as long as the stages; warns of stages after the end of the duration.
 fn check_stages(draft: &Draft<'_>, load: &Load, review: &mut Review) {
     let Some(end) = load.shape.end() else { return };
     if let Warmup::Span(span) = load.warmup {
@@ -356,7 +354,6 @@ const BARRIER: Kind = Kind::Choice(
     &[],
 );
 
-/// The keys of `load.static`.
 static STATIC: Block = Block {
     doc: "The offline mode: batches of requests, all of which are sent at once. `batch` times `rounds` is the number of requests.",
     short: None,
@@ -367,7 +364,7 @@ static STATIC: Block = Block {
     ],
 };
 
-/// The shape, and how many requests it measures.
+/// The shape and its number of requests.
 fn decode_static(draft: &Draft<'_>) -> Option<(Shape, u64)> {
     let batch: u32 = draft.count("load.static.batch")?;
     let rounds: u64 = draft.count("load.static.rounds")?;
@@ -378,7 +375,7 @@ fn decode_static(draft: &Draft<'_>) -> Option<(Shape, u64)> {
     }
 }
 
-/// Files another end beside the rounds, and a warm-up that is no number of whole rounds.
+/// Reports a warm-up that is not a whole number of rounds.
 fn check_static(draft: &Draft<'_>, load: &Load, review: &mut Review) {
     if draft.entry("load.static").is_none() {
         return;

@@ -1,4 +1,4 @@
-//! `target.local`: a model in this process, and the keys that have no meaning with one.
+//! `target.local`: a model in this process.
 
 use crate::fault::{Mistake, Review};
 use crate::schema_table::{Block, Default, Field, Kind, Rule, field, only_with, unused_with};
@@ -31,7 +31,6 @@ const DTYPE: Kind = Kind::Choice(
     &[],
 );
 
-/// The keys of `target.local`.
 pub(crate) static LOCAL: Block = Block {
     doc: "How a model in this process runs.",
     short: None,
@@ -56,7 +55,6 @@ pub(crate) static LOCAL: Block = Block {
     ],
 };
 
-/// The key of `target`.
 pub(crate) const FIELD: Field = field("local", Kind::Block(&LOCAL), "How a model in this process runs; only with `api: local`.")
     .defaults(Default::Where("api", &["local"], "{}"))
     .example("{ dtype: f32, batch: 4 }")
@@ -65,11 +63,10 @@ pub(crate) const FIELD: Field = field("local", Kind::Block(&LOCAL), "How a model
         .beside("this is a server")
         .help("Remove it, or write `api: local`.")]);
 
-/// What describes a server, which a model in this process has not.
+/// Keys that describe a server.
 pub(crate) const WITHOUT_LOCAL: Rule =
     unused_with(&["target.api"], &["local"]).reason("there is no server").beside("a model in this process").help("Remove it.");
 
-/// The keys of `request.keep`.
 pub(crate) static KEEP: Block = Block {
     doc: "What is kept of each request besides its row.",
     short: None,
@@ -82,7 +79,7 @@ pub(crate) static KEEP: Block = Block {
     .example("true")],
 };
 
-/// What is read of a request's body.
+/// Fields of a request body that a local model uses.
 const READ: [&str; 12] = [
     "messages",
     "prompt",
@@ -98,7 +95,7 @@ const READ: [&str; 12] = [
     "stream",
 ];
 
-/// `api: local` brings its block, in place of a URL.
+/// Adds `target.local` for `api: local`.
 pub(crate) fn normalize(root: &mut Node) {
     let Some(api) = root.entry_at("target.api").filter(|api| api.value.text().as_deref() == Some(Api::Local.name())) else {
         return;
@@ -109,12 +106,12 @@ pub(crate) fn normalize(root: &mut Node) {
     }
 }
 
-/// Whether some case may be of a model in this process.
+/// Whether a case may have a local model.
 pub(crate) fn meant(root: &Node) -> bool {
     root.get("target.local").is_some()
 }
 
-/// Files what contradicts the protocol in `request` and `target`.
+/// Reports keys of `request.extra` that have no effect.
 pub(crate) fn fits(draft: &Draft<'_>, api: Api, review: &mut Review) {
     if api != Api::Local || draft.swept("target.api") {
         return;
@@ -129,7 +126,7 @@ pub(crate) fn fits(draft: &Draft<'_>, api: Api, review: &mut Review) {
     }
 }
 
-/// How the model runs. Files what this build cannot do.
+/// How the model runs. Reports features that this build lacks.
 pub(crate) fn place(draft: &Draft<'_>, review: &mut Review) -> Option<Place> {
     let at = draft.get("target.api")?.at;
     if !cfg!(feature = "local") {
@@ -168,7 +165,6 @@ pub(crate) fn place(draft: &Draft<'_>, review: &mut Review) -> Option<Place> {
     }))
 }
 
-/// Warns of more threads than cores.
 fn warn_of_threads(draft: &Draft<'_>, review: &mut Review) {
     let cores = std::thread::available_parallelism().map_or(u64::MAX, |cores| cores.get() as u64);
     if let (Some(threads), Some(node)) = (draft.count::<u64>("target.local.threads"), draft.get("target.local.threads"))
@@ -179,7 +175,7 @@ fn warn_of_threads(draft: &Draft<'_>, review: &mut Review) {
     }
 }
 
-/// Requests of a batch at the most: those of a static load are its own.
+/// The maximum batch size: that of a static load, or `target.local.batch`.
 fn batch(draft: &Draft<'_>, review: &mut Review) -> u32 {
     let own: Option<u32> = draft.count("target.local.batch");
     let load: Option<u32> = draft.count("load.static.batch");
@@ -193,23 +189,23 @@ fn batch(draft: &Draft<'_>, review: &mut Review) -> u32 {
     load.or(own).unwrap_or(1)
 }
 
-/// What models with random weights are called.
+/// Prefix of models with random weights.
 const RANDOM: &str = "random:";
-/// Those that there are.
+/// The only one of them.
 const TINY: &str = "random:tiny";
 
-/// The absolute path of the model that a text in `file` names, or its name on a hub; None where it is neither.
+/// The absolute path of a model, or its name on a hub. None if it is neither.
 pub(crate) fn found(file: usize, named: &str, review: &Review) -> Option<String> {
     if named.starts_with(RANDOM) { None } else { review.sources.find_or_hub(file, named) }
 }
 
-/// The folder or file of what [`found`] gives; None for a model that is still to be downloaded.
+/// The path of a model that [`found`] returns. None if it is not downloaded yet.
 fn on_disk(found: &str, review: &Review) -> Option<PathBuf> {
     let path = PathBuf::from(found);
     if path.is_absolute() { Some(path) } else { model_hub::snapshot(review.hugging_face.as_ref()?, found) }
 }
 
-/// The one model, with the absolute path where it is a file. Files what is not there.
+/// The model, as an absolute path if it is a file. Reports a missing one.
 pub(crate) fn model(draft: &Draft<'_>, review: &mut Review) -> Option<Vec<ModelShare>> {
     const KINDS: &str = "A Hugging Face folder (config.json, safetensors, tokenizer.json), its name on the hub (`org/name`), a .gguf \
                          file, or `random:tiny`.";
@@ -247,7 +243,7 @@ pub(crate) fn model(draft: &Draft<'_>, review: &mut Review) -> Option<Vec<ModelS
     one(path)
 }
 
-/// Why what lies there is no model.
+/// Why a path is not a model.
 fn unlike(path: &Path) -> Option<&'static str> {
     let gguf = || path.extension().is_some_and(|end| end.eq_ignore_ascii_case("gguf"));
     match path.is_dir() {
@@ -256,7 +252,7 @@ fn unlike(path: &Path) -> Option<&'static str> {
     }
 }
 
-/// The tokenizer of a model in this process: of a folder with one, or of the random model.
+/// The tokenizer of a local model: that in its folder, or that of the random model.
 pub(crate) fn tokenizer(draft: &Draft<'_>, review: &Review) -> Option<String> {
     let node = draft.get("target.model").filter(|_| draft.api() == Some(Api::Local))?;
     if node.text().as_deref() == Some(TINY) {

@@ -1,4 +1,4 @@
-//! `mix`: several kinds of requests under one load.
+//! `mix`: several traffic classes under one load.
 
 use crate::fault::{Mistake, Review};
 use crate::rules;
@@ -14,7 +14,6 @@ use llmscen_core::api::Api;
 use llmscen_core::mix::{Entry, Pull};
 use std::collections::BTreeSet;
 
-/// The keys of an entry of `mix`.
 pub(crate) static MIX: Block = Block {
     doc: "Kinds of requests that share one load. By `weight` each request is drawn by the seed, and `load` is of any shape; by `rate` each entry has arrivals of its own, and `load` says the rest. In a limit, `group=NAME` counts the requests of one entry; where its data has groups, they are `NAME/GROUP`. An entry's requests are the same whatever the others do: each draws from a seed of its own, and `{{ seq }}` counts its own; entries that share data share its rows. In a matrix or `--set`, `mix.NAME.weight` is a path.",
     short: None,
@@ -40,12 +39,12 @@ fn items(root: &Node) -> &[Node] {
     root.items_at("mix")
 }
 
-/// Whether an entry has arrivals of its own.
+/// Whether an entry has a rate.
 fn by_rate(root: &Node) -> bool {
     items(root).iter().any(|item| item.get("rate").is_some())
 }
 
-/// The arrivals per second of all entries together; None where entries have no arrivals of their own.
+/// The sum of the rates per second. None where entries have weights.
 pub(crate) fn total_rate(root: &Node) -> Option<f64> {
     by_rate(root).then(|| items(root).iter().filter_map(per_second).sum())
 }
@@ -57,7 +56,7 @@ fn per_second(item: &Node) -> Option<f64> {
     }
 }
 
-/// Spells out what holds where it is left out: weights of 1, or arrivals by chance.
+/// Writes the defaults: weights of 1, or Poisson arrivals.
 pub(crate) fn normalize(root: &mut Node, swept: &dyn Fn(&str) -> bool) {
     if by_rate(root) {
         if root.get("load.arrivals").is_none() && !swept("load.arrivals") && root.get("load").is_some() {
@@ -75,7 +74,7 @@ pub(crate) fn normalize(root: &mut Node, swept: &dyn Fn(&str) -> bool) {
     }
 }
 
-/// The entries of a case. Files what contradicts itself; None where something is wrong, nothing where there is no mix.
+/// The entries of a case; empty without a mix. Reports contradictions; None where there is an error.
 pub(crate) fn decode(draft: &Draft<'_>, review: &mut Review) -> Option<Vec<Entry>> {
     let Some(own) = draft.entry("mix") else { return Some(Vec::new()) };
     let items = own.value.items();
@@ -110,7 +109,7 @@ fn twice(items: &[Node], review: &mut Review) {
     }
 }
 
-/// Files weights beside rates, rates that are none, and weights that leave nothing.
+/// Reports weights combined with rates, bursts, and weights that are all 0.
 fn pulls(items: &[Node], review: &mut Review) {
     let rated = items.iter().find_map(|item| item.entry_at("rate"));
     let weighed = |item: &'_ Node| item.entry_at("weight").map(|entry| entry.key_at);
@@ -139,7 +138,7 @@ fn pulls(items: &[Node], review: &mut Review) {
     }
 }
 
-/// Warns of data that no entry takes.
+/// Warns of a `dataset` that no entry uses.
 fn nobody(draft: &Draft<'_>, review: &mut Review) {
     let unused = || draft.written("dataset").filter(|_| items(draft.root).iter().all(|item| item.get("dataset").is_some()));
     if let Some(entry) = unused() {
@@ -147,7 +146,7 @@ fn nobody(draft: &Draft<'_>, review: &mut Review) {
     }
 }
 
-/// Files axes of a matrix or a search that lead to an entry which is not there.
+/// Reports swept or searched paths of entries that do not exist.
 pub(crate) fn axes(root: &Node, axes: &BTreeSet<String>, review: &mut Review) {
     let items = items(root);
     let names: Vec<String> = items.iter().filter_map(|item| Some(item.get("name")?.string()?)).collect();
@@ -169,7 +168,7 @@ pub(crate) fn axes(root: &Node, axes: &BTreeSet<String>, review: &mut Review) {
     }
 }
 
-/// One entry, decoded in the place of what the scenario says for all.
+/// Decodes an entry, which inherits from the scenario.
 fn entry(draft: &Draft<'_>, item: &Node, review: &mut Review) -> Option<Entry> {
     let name = item.get("name")?.string()?;
     if item.get("dataset").or(draft.get("dataset.kind")).is_none() {
@@ -196,7 +195,7 @@ fn entry(draft: &Draft<'_>, item: &Node, review: &mut Review) -> Option<Entry> {
     Some(Entry { name, pull, request: request?, dataset: dataset? })
 }
 
-/// The scenario as if there were this entry alone.
+/// The scenario with this entry alone.
 fn own(draft: &Draft<'_>, item: &Node) -> Node {
     let mut root = draft.root.clone();
     root.remove("mix");
@@ -211,7 +210,7 @@ fn own(draft: &Draft<'_>, item: &Node) -> Node {
     root
 }
 
-/// Files entries of which only some are streamed, where the protocol says by the path whether a response is.
+/// Reports entries that differ in `stream` where the protocol's path depends on it.
 fn one_path(draft: &Draft<'_>, entries: &[Entry], review: &mut Review) {
     let apart = |api: &Api| api.path(true) != api.path(false);
     let Some(api) = draft.api().filter(apart) else { return };

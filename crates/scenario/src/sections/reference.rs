@@ -1,4 +1,4 @@
-//! `reference`: figures that limits are relative to, written in the scenario.
+//! `reference`: values in the scenario that limits are relative to.
 
 use crate::check::{parse_subject, parse_value};
 use crate::fault::{Mistake, Review};
@@ -14,14 +14,13 @@ use llmscen_core::stats::distributions::score;
 use std::collections::BTreeSet;
 
 const EXPECTED: &str = "a table such as `{ output_tps: { \"load.concurrency=1\": 420 } }`";
-/// The keys of a value that is not certain.
+/// Keys of a value with its uncertainty.
 const PARTS: [&str; 4] = ["value", "low", "high", "sd"];
 
-/// Metric → a value for all cases, or values by case.
 pub(crate) static REFERENCE: Leaf =
     Leaf { expected: EXPECTED, sweepable: false, schema: || serde_json::json!({ "type": "object" }), check };
 
-/// A value with what is known of its uncertainty.
+/// A value with its uncertainty.
 struct Stated {
     value: f64,
     ends: Option<(f64, f64)>,
@@ -59,7 +58,7 @@ fn figures(node: &Node, subject: &Subject, review: &mut Review) {
     }
 }
 
-/// Whether values differ from case to case.
+/// Whether it has a value per case.
 fn by_case(node: &Node) -> bool {
     matches!(node.data, Data::Map(_)) && node.entries().iter().all(|entry| !PARTS.contains(&entry.key.as_str()))
 }
@@ -116,7 +115,7 @@ fn number(node: &Node, subject: &Subject, review: &mut Review) -> Option<f64> {
     }
 }
 
-/// The matrix values that a key such as `load.concurrency=16,request.max_tokens=128` names.
+/// The labels in a key such as `load.concurrency=16,request.max_tokens=128`.
 fn labels(key: &str) -> Option<Labels> {
     let nowhere = Span::default();
     let pair = |pair: &str| {
@@ -127,7 +126,7 @@ fn labels(key: &str) -> Option<Labels> {
     key.split(',').map(pair).collect::<Option<Vec<_>>>().map(Labels)
 }
 
-/// Files keys that name what the matrix does not sweep.
+/// Reports keys with paths that the matrix does not sweep.
 pub(crate) fn axes(root: &Node, apart: &BTreeSet<String>, review: &mut Review) {
     let tables = root.entries_at("reference").iter().filter(|entry| by_case(&entry.value));
     for key in tables.flat_map(|table| table.value.entries()) {
@@ -140,7 +139,7 @@ pub(crate) fn axes(root: &Node, apart: &BTreeSet<String>, review: &mut Review) {
     }
 }
 
-/// What the reference says about a check in a case; `place` is where the limit stands. Files what is missing.
+/// The reference's value for a check of a case; `place` is the span of the limit. Reports a missing value.
 pub(crate) fn known(root: &Node, check: &Check, case: &Case, place: Span, review: &mut Review) -> Option<Known> {
     let table = root.get("reference")?;
     let name = check.subject.to_string();
@@ -163,7 +162,7 @@ pub(crate) fn known(root: &Node, check: &Check, case: &Case, place: Span, review
     Some(Known { value: stated.value, low: Some(low), high: Some(high), n: None, spread: None })
 }
 
-/// The value that names most of a case's matrix values, and no other ones.
+/// The value with the most labels that match the case.
 fn of_case<'a>(entry: &'a Entry, case: &Case, place: Span, review: &mut Review) -> Option<&'a Node> {
     let rows = entry.value.entries().iter().filter_map(|row| Some((labels(&row.key)?, row)));
     let mut fits: Vec<_> = rows.filter(|(labels, _)| case.labels.covers(labels)).collect();

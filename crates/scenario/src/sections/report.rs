@@ -1,4 +1,4 @@
-//! `report`: what is written, where, and to which experiment trackers.
+//! `report`: output formats, folder and experiment trackers.
 
 use crate::schema_table::{Block, Kind, field};
 use crate::sections::Draft;
@@ -67,7 +67,6 @@ static PEER: Kind = Kind::Choice(
     &[],
 );
 
-/// The keys of `report`.
 pub(crate) static REPORT: Block = Block {
     doc: "What is written, and where. requests.parquet and results.json are always written.",
     short: None,
@@ -93,7 +92,6 @@ pub(crate) static REPORT: Block = Block {
     ],
 };
 
-/// The reports of a checked scenario.
 pub(crate) fn decode(draft: &Draft<'_>) -> Option<ReportSpec> {
     let bodies = draft.text("report.bodies")?;
     let bodies = BODIES.iter().find(|(name, _)| *name == bodies)?.1;
@@ -114,7 +112,7 @@ pub(crate) fn decode(draft: &Draft<'_>) -> Option<ReportSpec> {
     })
 }
 
-/// What a list of words names, each once.
+/// The values of a list of words, without duplicates.
 fn chosen<T: Copy + PartialEq>(draft: &Draft<'_>, path: &str, words: &[(&str, T)]) -> Option<Vec<T>> {
     let named = draft.get(path)?.items().iter().filter_map(|item| item.text());
     let mut all = Vec::new();
@@ -131,7 +129,6 @@ const FILES: Kind = Kind::Choice(
     &[],
 );
 
-/// The keys of `report.track`.
 pub(crate) static TRACK: Block = Block {
     doc: "Experiment trackers that are told of the run once it is over: parameters, metrics, files. One that cannot be reached is said, and changes nothing else; `llmscen report RUN_DIR --track` tells it again.",
     short: None,
@@ -184,7 +181,6 @@ static WANDB: Block = Block {
     ],
 };
 
-/// The trackers of a checked scenario of this name.
 pub(crate) fn decode_track(draft: &Draft<'_>, name: &str) -> Track {
     Track { mlflow: mlflow(draft, name), wandb: wandb(draft) }
 }

@@ -1,4 +1,4 @@
-//! `request`: what each request contains, what its protocol supports, how responses are read, retries and cancellations.
+//! `request`: content, protocol support, response extraction, retries and cancellations.
 
 use crate::fault::{Mistake, Review};
 use crate::render::values;
@@ -19,12 +19,11 @@ use llmscen_core::request::{Cancel, Departure, Extract, ExtractUsage, Framing, R
 use serde_json::{Map, Value};
 use std::collections::BTreeSet;
 
-/// The field that limits the output; what protocols call it, `Api::place` knows.
+/// The output limit; `Api::place` has its name in each protocol.
 const LIMIT: &str = "max_tokens";
 
 const MOST: i64 = u32::MAX as i64;
 
-/// The keys of `request`.
 pub(crate) static REQUEST: Block = Block {
     doc: "What each request says. What the template says wins; the other fields fill in what it leaves out; `extra` wins over all.",
     short: None,
@@ -101,7 +100,7 @@ pub(crate) static REQUEST: Block = Block {
     ],
 };
 
-/// The fields that a protocol gives a place in the body, or has none for.
+/// Fields that have a place in the body of some protocols.
 pub(crate) const FIELDS: [&str; 15] = [
     "max_tokens",
     "min_tokens",
@@ -120,7 +119,7 @@ pub(crate) const FIELDS: [&str; 15] = [
     "ignore_eos",
 ];
 
-/// The request of a case. Files what is wrong with its templates.
+/// The request of a case. Reports errors in its templates.
 pub(crate) fn decode(draft: &Draft<'_>, review: &mut Review) -> Option<RequestSpec> {
     let template = match draft.get("request.template") {
         Some(node) => Some(source::body(node, review)?),
@@ -156,7 +155,7 @@ fn object(node: &Node) -> Map<String, Value> {
     node.entries().iter().map(|entry| (entry.key.clone(), entry.value.json())).collect()
 }
 
-/// In a body of one's own the length goes where the template says, so it must say so.
+/// Reports `max_tokens` of a custom body that does not use it.
 fn unused(draft: &Draft<'_>, used: &BTreeSet<String>, review: &mut Review) {
     let entry = draft.entry("request.max_tokens").filter(|_| draft.api() == Some(Api::Custom));
     if let Some(entry) = entry.filter(|_| !used.contains("case.max_tokens") && !used.contains("case")) {
@@ -166,7 +165,7 @@ fn unused(draft: &Draft<'_>, used: &BTreeSet<String>, review: &mut Review) {
     }
 }
 
-/// Compiles every text of a body once, so that a mistake in it is known before the first request; gathers its variables.
+/// Compiles every text of a body, so that errors are found before the first request. Collects the variables.
 fn leaves(node: &Node, draft: &Draft<'_>, used: &mut BTreeSet<String>, review: &mut Review) {
     node.items().iter().for_each(|item| leaves(item, draft, used, review));
     node.entries().iter().for_each(|entry| leaves(&entry.value, draft, used, review));
@@ -214,13 +213,13 @@ fn variables(leaf: &Leaf, node: &Node, draft: &Draft<'_>, review: &mut Review) {
     }
 }
 
-/// Protocols that generate nothing, and so have no stream.
+/// Protocols that generate nothing.
 pub(crate) const WITHOUT_STREAM: [&str; 2] = ["openai-embeddings", "rerank"];
 
-/// Datasets that say themselves how long each output shall be.
+/// Datasets that define the output length.
 const LONG: [&str; 3] = ["speed_benchmark", "speed_benchmark_long", "trace"];
 
-/// Files the fields that the protocol has no place for, and those that it cannot do without.
+/// Reports fields that the protocol does not have, and required ones that are missing.
 pub(crate) fn check(draft: &Draft<'_>, api: Api, template: Option<&Node>, review: &mut Review) {
     for field in FIELDS.iter().filter(|field| !speaks(api, field)) {
         if let Some(entry) = draft.entry(&format!("request.{field}")) {
@@ -233,7 +232,7 @@ pub(crate) fn check(draft: &Draft<'_>, api: Api, template: Option<&Node>, review
     }
 }
 
-/// Whether the protocol has a place for a field. In a body of one's own only a length makes sense: it is drawn here.
+/// Whether the protocol has a field. Custom bodies only have `max_tokens`, which is drawn here.
 fn speaks(api: Api, field: &str) -> bool {
     api.place(field).is_some() || api == Api::Custom && field == "max_tokens"
 }
@@ -280,7 +279,6 @@ static USAGE: Block = Block {
     ],
 };
 
-/// The keys of `request.extract`.
 pub(crate) static EXTRACT: Block = Block {
     doc: "How the responses of `api: custom` are read: JSONPaths (RFC 9535) into each event of a stream, or into the whole response.",
     short: None,
@@ -305,7 +303,7 @@ pub(crate) static EXTRACT: Block = Block {
     ],
 };
 
-/// How the responses of a case are read; None where the protocol defines it.
+/// None where the protocol defines its responses.
 fn decode_extract(draft: &Draft<'_>, api: Api) -> Option<Extract> {
     if api != Api::Custom {
         return None;
@@ -381,7 +379,7 @@ pub(super) static CANCEL: Block = Block {
     ],
 };
 
-/// A block that a matrix alone brings about has no defaults and not all that it needs: without this it would do nothing.
+/// Whether a block is complete: one that only the matrix sets has no defaults. Reports an incomplete one.
 fn stands(draft: &Draft<'_>, path: &str, key: &str, review: &mut Review) -> Option<()> {
     draft.get(path)?;
     if draft.get(&format!("{path}.{key}")).is_none() {
@@ -396,7 +394,6 @@ fn stands(draft: &Draft<'_>, path: &str, key: &str, review: &mut Review) -> Opti
     Some(())
 }
 
-/// What is tried once more. Files one that is only swept.
 pub(super) fn retry(draft: &Draft<'_>, review: &mut Review) -> Option<Retry> {
     stands(draft, "request.retry", "on", review)?;
     let (statuses, kinds) = draft.read("request.retry.on", causes)?;
@@ -409,7 +406,6 @@ pub(super) fn retry(draft: &Draft<'_>, review: &mut Review) -> Option<Retry> {
     })
 }
 
-/// Who leaves. Files one that is only swept.
 fn cancel(draft: &Draft<'_>, review: &mut Review) -> Option<Cancel> {
     stands(draft, "request.cancel", "share", review)?;
     let when = match (draft.get("request.cancel.after"), draft.get("request.cancel.tokens")) {

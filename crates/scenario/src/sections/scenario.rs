@@ -1,4 +1,4 @@
-//! The keys of a scenario; `audit` and `rounds`.
+//! The top-level keys; `audit` and `rounds`.
 
 use crate::fault::{Mistake, Review};
 use crate::schema_table::{Block, Default, Field, Kind, Leaf, field};
@@ -10,7 +10,7 @@ use crate::values::time::{DURATION, SPAN, duration};
 use crate::values::{expect, object_schema};
 use llmscen_core::plan::{AuditLimits, Case};
 
-/// The keys of a scenario.
+/// The top-level keys.
 pub(crate) static SCENARIO: Block = Block {
     doc: "An llmscen scenario: a versioned plan for one benchmark of an LLM inference server.",
     short: None,
@@ -84,13 +84,12 @@ pub(crate) static SCENARIO: Block = Block {
     ],
 };
 
-/// The section whose keys a block holds.
+/// The name of the section with this block.
 pub(crate) fn section_of(block: &'static Block) -> Option<&'static str> {
     let own = |field: &&Field| matches!(field.kind, Kind::Block(section) if std::ptr::eq(section, block));
     SCENARIO.fields.iter().find(own).map(|field| field.name)
 }
 
-/// The keys of `audit`.
 pub(crate) static AUDIT: Block = Block {
     doc: "What the self-audit accepts. A verdict that the load generator's own stalls and delays could have flipped is INVALID.",
     short: None,
@@ -123,7 +122,6 @@ pub(crate) static AUDIT: Block = Block {
     ],
 };
 
-/// The limits of a checked scenario.
 pub(crate) fn decode_audit(draft: &Draft<'_>) -> Option<AuditLimits> {
     Some(AuditLimits {
         lag_p99: draft.read("audit.lag_p99", duration)?,
@@ -141,7 +139,7 @@ const EXAMPLE: &str = "`rounds: 3`, or `rounds: { count: 5, restart: true }`";
 const KEYS: [&str; 2] = ["count", "restart"];
 const MOST: i64 = 1000;
 
-/// A number, or a number with what happens between the rounds.
+/// A number, or a number with `restart`.
 pub(crate) static ROUNDS: Leaf = Leaf {
     expected: "a whole number from 1 to 1000, or `{ count, restart }`",
     sweepable: true,
@@ -153,12 +151,12 @@ pub(crate) static ROUNDS: Leaf = Leaf {
     check,
 };
 
-/// What a scenario says about its rounds.
+/// The rounds of a scenario.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Rounds {
-    /// Times that each case runs.
+    /// Number of rounds per case.
     pub count: u32,
-    /// Whether each round after the first begins with a new start of the server.
+    /// Whether the server is restarted before each round after the first.
     pub restart: bool,
 }
 
@@ -192,7 +190,7 @@ fn count(node: &Node) -> Option<u32> {
     node.whole().filter(|n| (1..=MOST).contains(n)).and_then(|n| u32::try_from(n).ok())
 }
 
-/// The rounds of a scenario; None where they are not what they must be.
+/// None where the value is invalid.
 pub(crate) fn decode_rounds(node: &Node) -> Option<Rounds> {
     match node.get("count") {
         Some(own) => {
@@ -203,11 +201,11 @@ pub(crate) fn decode_rounds(node: &Node) -> Option<Rounds> {
     }
 }
 
-/// Files a restart of a server that the run does not start.
+/// Reports `restart` for a server that the run does not start.
 pub(crate) fn restarts(root: &Node, cases: &[Case], review: &mut Review) {
     let restart =
         root.get("rounds").filter(|own| decode_rounds(own).is_some_and(|own| own.restart)).and_then(|own| own.entry("restart"));
-    // A server that has its own errors is there.
+    // A `server` with errors counts too.
     let said = root.get("target").is_some_and(|own| own.entry("server").is_some());
     let Some(entry) = restart.filter(|_| !said && cases.iter().any(|case| case.target.server.is_none())) else { return };
     let label = "the run cannot restart this target";

@@ -1,4 +1,4 @@
-//! `search`: one field is varied until the largest value is known at which the limits hold.
+//! `search`: finds the largest value of a field at which all limits are met.
 
 use crate::fault::{Mistake, Review};
 use crate::schema_table::{Block, Kind, field};
@@ -24,10 +24,9 @@ const GOAL: Kind = Kind::Choice(
     &[],
 );
 static BOUND: Kind = Kind::Number(f64::MIN_POSITIVE, f64::INFINITY);
-/// More values than this tell the precision apart from nothing that a server does.
+/// A finer grid would have differences that no server shows.
 const MOST: f64 = 4000.0;
 
-/// The keys of `search`.
 pub(crate) static SEARCH: Block = Block {
     doc: "Finds the largest value of one field at which every limit of `slo` holds. Each probe is a run of the scenario with that value; what `load` says is a whole probe, of a closed loop with at least two requests for each user and two before them that do not count, of a `rate` with as much time as at the field's own value and a quarter more before it that does not count.",
     short: None,
@@ -53,22 +52,21 @@ pub(crate) static SEARCH: Block = Block {
     ],
 };
 
-/// A search, and the values of its field, ascending.
+/// A search and its grid.
 pub(crate) struct Varied {
-    /// The search.
     pub spec: SearchSpec,
-    /// The values.
+    /// Ascending values.
     pub grid: Vec<f64>,
     /// The values as settings of the field.
     pub settings: Vec<Setting>,
 }
 
-/// The path that a search varies.
+/// The path of the searched field.
 pub(crate) fn path(root: &Node) -> Option<String> {
     root.get("search.vary").and_then(Node::string)
 }
 
-/// The search of a checked scenario. Files what contradicts itself; `axes` are the paths of the matrix.
+/// Decodes the search. Reports contradictions; `axes` are the paths of the matrix.
 pub(crate) fn decode(root: &Node, axes: &BTreeSet<String>, review: &mut Review) -> Option<Varied> {
     let vary = root.entry_at("search.vary")?;
     let path = vary.value.string()?;
@@ -123,7 +121,7 @@ fn data(value: f64, whole: bool, unit: &str) -> Data {
     }
 }
 
-/// The kind of the field, where it is one that holds a number.
+/// The kind of the searched field, if it is numeric.
 fn numeric(vary: &Entry, path: &str, review: &mut Review) -> Option<&'static Kind> {
     let paths = || SCENARIO.scalar_paths().into_iter().filter(|(own, _)| !own.starts_with("search."));
     let kind = SCENARIO.kind_at(path).filter(|_| !path.starts_with("search."));
@@ -171,7 +169,7 @@ fn range<'a>(entry: &'a Entry, review: &mut Review) -> Option<(&'a Node, &'a Nod
     }
 }
 
-/// Whether the field takes an end of the range; files it where not.
+/// Whether the field allows an end of the range; reports it if not.
 fn fits(vary: &Entry, end: &Node, kind: &'static Kind, unit: &str, review: &mut Review) -> bool {
     let value = match (unit, end.number()) {
         ("", _) => end.clone(),
@@ -183,7 +181,7 @@ fn fits(vary: &Entry, end: &Node, kind: &'static Kind, unit: &str, review: &mut 
     review.count() == before
 }
 
-/// The field's own value.
+/// The value of the field in the scenario.
 fn start(root: &Node, path: &str) -> Option<f64> {
     let node = root.get(path)?;
     match rate(node) {
@@ -192,7 +190,7 @@ fn start(root: &Node, path: &str) -> Option<f64> {
     }
 }
 
-/// Files a search that has nothing to look for: limits are missing at `place`.
+/// Reports a search without the limits that its goal needs.
 pub(crate) fn aimless(goal: Goal, place: Span, review: &mut Review) {
     let (message, help) = match goal {
         Goal::Slo => ("a search without limits", "`slo` says what must hold; for example `slo: [\"ttft.p95 < 500ms\"]`."),
@@ -204,26 +202,26 @@ pub(crate) fn aimless(goal: Goal, place: Span, review: &mut Review) {
     review.push(Mistake::new(place, message, "nothing to look for").help(help));
 }
 
-/// Files another reason to end a probe early than the search's own, at `place`.
+/// Reports `abort` in a search.
 pub(crate) fn early(place: Span, review: &mut Review) {
     let mistake = Mistake::new(place, "`abort` in a search", "a search stops hopeless probes by itself");
     review.push(mistake.help("Remove it: a probe ends as soon as no more requests could save it."));
 }
 
-/// Files limits of a search that are relative to another run, at `place`.
+/// Reports relative limits in a search.
 pub(crate) fn relative(place: Span, review: &mut Review) {
     let mistake = Mistake::new(place, "a relative limit in a search", "the other run had another load");
     review.push(mistake.help("A search wants limits that are numbers, such as `ttft.p95 < 500ms`."));
 }
 
-/// Whether a limit is easier to hold the more load there is: then no largest load is the edge of it.
+/// Whether a limit is easier to meet with more load, so that there is no largest load.
 pub(crate) fn grows(check: &Check) -> bool {
     use Metric::{OutputTps, OutputTpsPerGpu, RequestThroughput, TotalTps};
     let total = |metric| matches!(metric, RequestThroughput | OutputTps | TotalTps | OutputTpsPerGpu);
     matches!(check.subject, Subject::Metric { metric, .. } if total(metric)) && !check.op.is_ceiling()
 }
 
-/// Files such a limit in `slo`, which is at `place`.
+/// Reports such a limit.
 pub(crate) fn upside_down(place: Span, expr: &str, review: &mut Review) {
     let mistake = Mistake::new(place, format!("`{expr}` in a search for the largest load"), "throughput grows with the load");
     review.push(mistake.help("Limit what gets worse under load, such as `ttft.p95`, `tpot.p95` or `error_rate`."));

@@ -1,4 +1,4 @@
-//! `target.server`: a server that the run starts and stops, and the presets of known servers.
+//! `target.server`: a server that the run starts and stops, and presets of known servers.
 
 mod command;
 
@@ -57,7 +57,6 @@ static STOP: Block = Block {
         .example("30s")],
 };
 
-/// The keys of `target.server`.
 pub(crate) static SERVER: Block = Block {
     doc: "The server under test, started before its first request and stopped with the run, whatever ends it.",
     short: None,
@@ -85,7 +84,7 @@ pub(crate) static SERVER: Block = Block {
 
 const AT: &str = "target.server";
 
-/// The server that the run starts, and the metrics page that its preset knows. None where there is none, or it is wrong.
+/// The managed server, and the metrics endpoint of its preset. None where there is no server, or an error.
 pub(crate) fn decode(
     draft: &Draft<'_>,
     place: Option<&Place>,
@@ -126,7 +125,7 @@ pub(crate) fn decode(
     (server(), metrics)
 }
 
-/// `http://HOST:PORT`, the host without brackets, and the port, of a URL that is one.
+/// `http://HOST:PORT`, the host without brackets, and the port of a URL.
 fn parts(url: &str) -> (String, &str, &str) {
     let (scheme, rest) = url.split_once("://").unwrap_or(("http", url));
     let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
@@ -196,7 +195,7 @@ fn readiness(draft: &Draft<'_>, preset: Option<&Preset>, root: String, review: &
     }
 }
 
-/// What the preset needs, and what is written, which goes before.
+/// The environment of the preset, overridden by the scenario.
 fn env(draft: &Draft<'_>, preset: Option<&Preset>, on: &On<'_>, review: &mut Review) -> Vec<(String, Secret)> {
     let entries = draft.entries_at("target.server.env");
     for entry in entries {
@@ -230,7 +229,7 @@ fn log(draft: &Draft<'_>, review: &mut Review) -> Option<String> {
     Some(name)
 }
 
-/// Files a server that is another one from case to case and yet is not started anew for each.
+/// Reports servers that differ between cases without `per_case`.
 pub(crate) fn alike(cases: &[Case], root: &Node, axes: &BTreeSet<String>, review: &mut Review) {
     let servers: Vec<&ManagedServer> = cases.iter().filter_map(|case| case.target.server.as_ref()).collect();
     let Some(first) = servers.first() else { return };
@@ -249,31 +248,28 @@ pub(crate) fn alike(cases: &[Case], root: &Node, axes: &BTreeSet<String>, review
     );
 }
 
-/// What a server is started for.
+/// Values that presets insert.
 struct On<'a> {
-    /// The model, as the target names it.
+    /// The model name.
     pub model: &'a str,
     /// The host of the target's URL, without brackets.
     pub host: &'a str,
-    /// Its port.
     pub port: &'a str,
 }
 
-/// A server that is known.
+/// A known server.
 struct Preset {
-    /// Its name.
     pub name: &'static str,
-    /// Its command; `MODEL`, `HOST` and `PORT` stand for those.
+    /// Its command; `MODEL`, `HOST` and `PORT` are replaced.
     pub command: &'static [&'static str],
-    /// Likewise its environment.
+    /// Its environment, likewise.
     pub env: &'static [(&'static str, &'static str)],
-    /// The path that answers with 200 once it is ready.
+    /// Path that returns 200 when it is ready.
     pub ready: &'static str,
-    /// The path of its metrics page.
+    /// Path of its metrics.
     pub metrics: Option<&'static str>,
 }
 
-/// All that are known.
 const PRESETS: [Preset; 7] = [
     Preset {
         name: "vllm",
@@ -338,7 +334,6 @@ const PRESETS: [Preset; 7] = [
 ];
 
 impl Preset {
-    /// Its command on a host and port.
     pub fn command(&self, on: &On<'_>) -> Vec<String> {
         let word = |word: &&str| match *word {
             "MODEL" => on.model.to_owned(),
@@ -349,7 +344,6 @@ impl Preset {
         self.command.iter().map(word).collect()
     }
 
-    /// Its environment there.
     pub fn env(&self, on: &On<'_>) -> Vec<(String, String)> {
         let host = if on.host.contains(':') { format!("[{}]", on.host) } else { on.host.to_owned() };
         let value = |value: &str| value.replace("HOST", &host).replace("PORT", on.port);

@@ -13,7 +13,6 @@ use std::collections::BTreeSet;
 
 const MOST: i64 = u32::MAX as i64;
 
-/// The keys of `target.simulator`.
 pub(crate) static SIMULATOR: Block = Block {
     doc: "The built-in server, a batching engine. One step lasts alpha + beta × prefill tokens + gamma × decoding sequences + delta × context tokens.",
     short: None,
@@ -76,7 +75,7 @@ static FAULTS: Block = Block {
     ],
 };
 
-/// `api: simulator` is another way to write `url: simulator`.
+/// `api: simulator` is short for `url: simulator`.
 pub(crate) fn expand_api(root: &mut Node) {
     let Some(api) = root.entry_at("target.api").filter(|api| api.value.text().as_deref() == Some(WORD)).cloned() else {
         return;
@@ -91,8 +90,8 @@ pub(crate) fn expand_api(root: &mut Node) {
     }
 }
 
-/// What the built-in server needs besides the defaults of the tables: its block, and a model to answer to. Where a variable
-/// named another server, as in `${LLM_URL:-simulator}`, the block was for the case that it does not.
+/// Adds the block and the model of the built-in server. If a variable selected another server, as in `${LLM_URL:-simulator}`,
+/// the block is removed.
 pub(crate) fn add_block(root: &mut Node, swept: &BTreeSet<String>) {
     let url = root.get("target.url").filter(|_| !swept.contains("target.url"));
     let always = url.and_then(Node::text).is_some_and(|url| simulator_path(&url).is_some());
@@ -108,7 +107,6 @@ pub(crate) fn add_block(root: &mut Node, swept: &BTreeSet<String>) {
     }
 }
 
-/// The simulator of a checked `target.simulator`, defaults filled in.
 pub(crate) fn decode(node: &Node) -> Option<Simulator> {
     let (span, count) = (|path| span(node, path), |path| count(node, path));
     Some(Simulator {

@@ -1,4 +1,4 @@
-//! `slo`: the limits that the run is judged by; `presets`: named limits.
+//! `slo`: the objectives of the run; `presets`: named objectives.
 
 mod possible;
 mod relative;
@@ -47,7 +47,6 @@ static ABORT: Block = Block {
 
 static EXPR: Leaf = Leaf { expected: "a limit such as `ttft.p95 < 500ms`", sweepable: false, schema, check: check_expr };
 
-/// The keys of an entry of `slo`.
 pub(crate) static SLO: Block = Block {
     doc: "A limit. A plain text is short for `{ expr: … }`.",
     short: Some("expr"),
@@ -70,13 +69,13 @@ pub(crate) static SLO: Block = Block {
     ],
 };
 
-/// A limit and the places of its parts.
+/// A decoded limit and its node.
 pub(crate) struct Limit<'a> {
     check: Check,
     node: &'a Node,
 }
 
-/// The limits of a checked scenario, conditions resolved.
+/// Decodes the limits, with their conditions.
 pub(crate) fn decode<'a>(root: &'a Node, axes: &BTreeSet<String>, review: &mut Review) -> Vec<Limit<'a>> {
     let items = root.items_at("slo");
     let stage = root.get("load.stages").map(|_| STAGE.to_owned());
@@ -117,7 +116,7 @@ fn abort(node: &Node) -> Option<Abort> {
     Some(Abort { min_samples, alpha: node.get("alpha")?.number()? })
 }
 
-/// Files an `abort` on a limit that is never lost before the end.
+/// Reports an `abort` on a limit that cannot fail before the end.
 fn lost_early(node: &Node, check: &Check, review: &mut Review) {
     let Some(entry) = node.entry_at("abort").filter(|_| check.abort.is_some() && check.allowed().is_none()) else { return };
     let gaps = matches!(&check.subject, Subject::Metric { metric, .. } if metric.per() == Scope::Gap);
@@ -130,7 +129,7 @@ fn lost_early(node: &Node, check: &Check, review: &mut Review) {
     review.push(mistake.also_if(node.get("expr").map(|expr| expr.at), "this one").help(help));
 }
 
-/// Files an `abort` on a limit that is about one stage: only what the whole case is judged by is watched.
+/// Reports an `abort` on a limit for a single stage; only limits for whole cases are watched.
 fn whole(node: &Node, check: &Check, review: &mut Review) {
     let one = check.when.get(STAGE).is_some_and(|stage| *stage != Scalar::Text("all".into()));
     let Some(entry) = node.entry_at("abort").filter(|_| check.abort.is_some() && one) else { return };
@@ -160,12 +159,12 @@ fn condition(node: &Node, apart: &BTreeSet<String>, review: &mut Review) -> Opti
     Some(Labels(labels))
 }
 
-/// Gives every case the limits that are about it. Files limits that no case can meet or produce.
+/// Assigns limits to the cases that match. Reports limits that no case matches or can measure.
 pub(crate) fn assign(limits: &[Limit<'_>], cases: &mut [Case], rounds: u32, context: &RelativeContext<'_>, review: &mut Review) {
     let apart: BTreeSet<String> = cases.iter().flat_map(|case| case.labels.0.iter().map(|(path, _)| path.clone())).collect();
     let staged = cases.iter().any(|case| !case.load.shape.stages().is_empty()).then(|| STAGE.to_owned());
     reference::axes(context.root, &apart.into_iter().chain(staged).collect(), review);
-    // A case is copied to look at its lines and stages, and thousands of checks must not be copied with it each time.
+    // Cases are copied to inspect their traffic classes and stages; thousands of checks must not be copied each time.
     let mut given: Vec<(Vec<Check>, _)> = cases.iter().map(|_| (Vec::new(), Vec::new())).collect();
     for limit in limits {
         let mut about = false;
@@ -174,7 +173,7 @@ pub(crate) fn assign(limits: &[Limit<'_>], cases: &mut [Case], rounds: u32, cont
             let all = if staged { case.labels.with(STAGE, Scalar::Text("all".into())) } else { case.labels.clone() };
             if all.covers(&limit.check.when) {
                 possible(limit, case, rounds, &context.telemetry, review);
-                // Rounds are looked at one by one, and any of them may give the case up.
+                // Each round is tested separately and may abort the case.
                 let share = |abort: Abort| Abort { alpha: abort.alpha / f64::from(rounds.max(1)), ..abort };
                 let check = relative::resolved(limit, case, context, review);
                 checks.push(Check { abort: check.abort.map(share), ..check });
@@ -196,7 +195,7 @@ pub(crate) fn assign(limits: &[Limit<'_>], cases: &mut [Case], rounds: u32, cont
     }
 }
 
-/// The limit as those of the stages of this case that it is about, if it is about any.
+/// The checks of the limit for stages of a case; None where it does not apply to any.
 fn assign_stages(
     limit: &Limit<'_>,
     case: &Case,
@@ -206,7 +205,7 @@ fn assign_stages(
 ) -> Option<Vec<Check>> {
     let about: Vec<Case> = case.stages().into_iter().map(|stage| stage.case).collect();
     let about: Vec<Case> = about.into_iter().filter(|stage| stage.labels.covers(&limit.check.when)).collect();
-    // Of a limit about all of them the whole case has told what is wrong.
+    // A limit for all stages is reported for the whole case.
     if let Some(stage) = about.first().filter(|_| limit.check.when.get(STAGE).is_some()) {
         possible(limit, stage, rounds, &context.telemetry, review);
     }
@@ -237,7 +236,7 @@ fn schema() -> serde_json::Value {
     serde_json::json!({ "type": "string", "pattern": "^\\s*[a-z_]+.*[<>=].*$" })
 }
 
-/// Limits on TTFT and TPOT at p99, milliseconds: the server and the interactive scenario of MLPerf Inference's language models.
+/// Limits on TTFT and TPOT at p99 in milliseconds, from the server and interactive scenarios of MLPerf Inference.
 const MLPERF: [(&str, u32, u32); 11] = [
     ("mlperf/llama2-70b-server", 2000, 200),
     ("mlperf/llama2-70b-interactive", 450, 40),
@@ -252,14 +251,14 @@ const MLPERF: [(&str, u32, u32); 11] = [
     ("mlperf/gpt-oss-120b-interactive", 2000, 15),
 ];
 
-/// Words per minute that a person takes in; no token may come later than they need it.
+/// Words per minute; no token may be later than the reader needs it.
 const READING: [(&str, f64); 3] = [("reading/silent", 250.0), ("reading/listening", 450.0), ("reading/visual", 700.0)];
-/// Tokens of an English word, unless told.
+/// Default number of tokens of an English word.
 const TOKENS_PER_WORD: f64 = 1.5;
-/// The keys that only reading speeds have.
+/// Keys that apply to reading speeds only.
 const PACE: [&str; 2] = ["words_per_minute", "tokens_per_word"];
 
-/// Replaces every preset in `slo` by its limits, and takes `presets` away: what it said stands there now.
+/// Replaces presets in `slo` by their limits, and removes `presets`.
 pub(crate) fn expand(root: &mut Node, review: &mut Review) {
     let own = root.remove("presets");
     let own = own.as_ref().map(|entry| entry.value.entries()).unwrap_or_default();
@@ -324,7 +323,7 @@ fn with(item: &Node, expr: String, at: Span) -> Node {
     Node { data: Data::Map(entries), ..item.clone() }
 }
 
-/// A limit of a user's preset; what the item itself says wins.
+/// A limit of a user's preset, overridden by keys of the item.
 fn inherited(limit: &Node, item: &Node, review: &mut Review) -> Option<Node> {
     if let Some(inner) = limit.entry_at("preset") {
         let mistake = Mistake::new(inner.key_at, "a preset within a preset", "stands for limits only");

@@ -15,7 +15,6 @@ use llmscen_core::target::{Compression, ModelShare, Place, Pool, Secret, Target,
 use llmscen_core::telemetry::Hardware;
 use std::sync::Arc;
 
-/// The word that stands for the built-in server.
 pub(crate) const SIMULATOR: &str = "simulator";
 
 const API: Kind = Kind::Choice(
@@ -112,10 +111,9 @@ static HTTP: Block = Block {
     ],
 };
 
-/// Headers without which no request is understood.
+/// Headers that have a fixed meaning.
 const TAKEN: [&str; 7] = ["accept", "authorization", "connection", "content-length", "content-type", "host", "transfer-encoding"];
 
-/// The keys of `target`.
 pub(crate) static TARGET: Block = Block {
     doc: "The server under test. Requests go through the proxy that `HTTP_PROXY`, `HTTPS_PROXY` or `ALL_PROXY` names, except for loopback addresses and the hosts in `NO_PROXY`.",
     short: None,
@@ -149,7 +147,7 @@ pub(crate) static TARGET: Block = Block {
     ],
 };
 
-/// The target of a case. Files what contradicts itself.
+/// The target of a case. Reports contradictions.
 pub(crate) fn decode(draft: &Draft<'_>, review: &mut Review) -> Option<Target> {
     let api = draft.api()?;
     let own = api == Api::Local;
@@ -189,7 +187,7 @@ pub(crate) fn decode(draft: &Draft<'_>, review: &mut Review) -> Option<Target> {
     })
 }
 
-/// The path behind the word `simulator`, empty where none is named; None where the URL is another server's.
+/// The path after `simulator`, empty without one. None for other URLs.
 pub(crate) fn simulator_path(url: &str) -> Option<&str> {
     url.strip_prefix(SIMULATOR).filter(|path| path.is_empty() || path.starts_with('/'))
 }
@@ -242,7 +240,7 @@ fn shares(draft: &Draft<'_>, review: &mut Review) -> Option<Vec<ModelShare>> {
     }
 }
 
-/// Files what HTTP allows no header to be called.
+/// Reports an invalid header name.
 fn named(name: &str, at: Span, review: &mut Review) {
     let token = |b: u8| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b);
     if name.is_empty() || !name.bytes().all(token) {
@@ -250,7 +248,7 @@ fn named(name: &str, at: Span, review: &mut Review) {
     }
 }
 
-/// The header of ids, which no other of the scenario's may take the place of.
+/// The header of request ids, which must not collide with another.
 fn request_id(draft: &Draft<'_>, review: &mut Review) -> Option<String> {
     let node = draft.get("target.request_id")?;
     let name = node.string()?;
@@ -267,7 +265,7 @@ fn request_id(draft: &Draft<'_>, review: &mut Review) -> Option<String> {
     Some(name)
 }
 
-/// The headers at a path. Files what HTTP does not allow.
+/// The headers at a path. Reports invalid ones.
 pub(crate) fn headers(draft: &Draft<'_>, path: &str, review: &mut Review) -> Vec<(String, Secret)> {
     let entries = draft.entries_at(path);
     for entry in entries {
@@ -295,7 +293,6 @@ fn timeouts(node: &Node) -> Option<Timeouts> {
     Some(Timeouts { connect: span("connect")?, read: span("read")?, total: span("total")? })
 }
 
-/// The keys of `target.hardware`.
 pub(crate) static HARDWARE: Block = Block {
     doc: "Model size and peak hardware throughput, used to compute `mfu` and `mbu` (with `target.gpus`).",
     short: None,
@@ -315,7 +312,6 @@ pub(crate) static HARDWARE: Block = Block {
     ],
 };
 
-/// The hardware of a case.
 fn decode_hardware(draft: &Draft<'_>) -> Option<Hardware> {
     let node = draft.get("target.hardware")?;
     Some(Hardware {

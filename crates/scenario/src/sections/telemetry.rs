@@ -1,4 +1,4 @@
-//! `telemetry`: what is sampled beside the requests; `target.metrics`: the page of the server.
+//! `telemetry`: what is sampled during the run; `target.metrics`: the metrics endpoint of the server.
 
 use crate::fault::{Mistake, Review};
 use crate::schema_table::{Block, Kind, Leaf, field, only_with};
@@ -14,12 +14,11 @@ use llmscen_core::units::Nanos;
 use serde_json::json;
 use std::borrow::Cow;
 
-/// The word for no interval.
 const OFF: &str = "off";
-/// The shortest interval: the system counts in steps of 10 ms.
+/// The shortest interval: the kernel counts in steps of 10 ms.
 const LEAST: Nanos = Nanos::from_millis(100);
 
-/// It holds for the whole run: no matrix sets it.
+/// For the whole run, so no matrix sets it.
 static INTERVAL: Leaf = Leaf { expected: "a duration such as `1s`, or `off`", sweepable: false, schema: interval, check };
 static SWITCH: Leaf =
     Leaf { expected: "`true` or `false`", sweepable: false, schema: || json!({ "type": "boolean" }), check: check_switch };
@@ -30,7 +29,6 @@ static ADDRESS: Leaf = Leaf {
     check: check_address,
 };
 
-/// The keys of `telemetry`.
 pub(crate) static TELEMETRY: Block = Block {
     doc: "What is sampled beside the requests: the hardware, this tool, and the server where the tool manages it.",
     short: None,
@@ -65,7 +63,6 @@ pub(crate) static TELEMETRY: Block = Block {
     ],
 };
 
-/// What a checked scenario samples.
 pub(crate) fn decode(draft: &Draft<'_>) -> Option<TelemetrySpec> {
     let interval = draft.get("telemetry.interval").and_then(span)?;
     let dcgm = draft.text("telemetry.dcgm").map(Cow::into_owned);
@@ -103,10 +100,9 @@ fn interval() -> serde_json::Value {
     json!({ "anyOf": [(DURATION.schema)(), { "const": OFF }] })
 }
 
-/// Asking more often would be a load of its own.
+/// More frequent requests would be a load on the server.
 const SHORTEST: Nanos = Nanos::from_millis(10);
 
-/// The keys of `target.metrics`.
 pub(crate) static METRICS: Block = Block {
     doc: "The server's own metrics, as Prometheus text, read through the run. A plain text is the `url`.",
     short: Some("url"),
@@ -132,7 +128,7 @@ pub(crate) static METRICS: Block = Block {
     ],
 };
 
-/// The page of a checked scenario; None where none is asked for. Files an address that is none, and readings too close together.
+/// The metrics endpoint. Reports an invalid URL, and an interval that is too short.
 pub(crate) fn decode_metrics(draft: &Draft<'_>, review: &mut Review) -> Option<Scrape> {
     let entry = draft.entry("target.metrics.url")?;
     let url = entry.value.string()?;

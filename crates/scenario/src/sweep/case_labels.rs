@@ -1,5 +1,5 @@
-//! What swept values are called in labels and case ids: as they are written, but for files. Those are called by the shortest end of
-//! their path that tells them apart, so that a plan is the same from whatever folder, and when it is read back from a run.
+//! Names of swept values in labels and case ids: as written, except for files. A file is named by the shortest unique end of
+//! its path, so that a plan does not depend on the working directory, or on being read back from a run.
 
 use crate::fault::{Mistake, Review};
 use crate::schema_table::Kind;
@@ -13,16 +13,16 @@ use llmscen_core::url_secrets::{hidden, is_url, shown};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Component, Path};
 
-/// The files of a matrix: what each value of each path is called.
+/// The names of swept values.
 pub(crate) struct CaseLabels {
     names: BTreeMap<(String, String), String>,
 }
 
 impl CaseLabels {
-    /// What the files of these points are called. Files two names for one file that make the same case twice.
+    /// Names the values of these points. Reports different names of one file that make the same case twice.
     pub fn new(points: &[Point], root: &Node, review: &mut Review) -> CaseLabels {
         let local = local::meant(root);
-        // Path of the field → what is written there → the file.
+        // Path of the field → text in the scenario → file.
         let mut files: BTreeMap<&str, BTreeMap<String, String>> = BTreeMap::new();
         for setting in points.iter().flatten() {
             if let (Some(written), Some(file)) = (setting.value.text(), file(setting, local, review)) {
@@ -45,7 +45,6 @@ impl CaseLabels {
         labels
     }
 
-    /// The labels of a point.
     pub fn labels(&self, point: &Point) -> Labels {
         let name = |own: &Setting| {
             let text = spelled(own)?;
@@ -73,7 +72,7 @@ fn spelled(setting: &Setting) -> Option<String> {
     text.or_else(|| setting.value.whole().map(|number| number.to_string()))
 }
 
-/// Calls variables in what is sent by name, and URLs and secrets without what they hide; equal ones are numbered.
+/// Names values that contain variables, URLs or secrets without the hidden parts; equal names are numbered.
 fn mask(points: &[Point], names: &mut BTreeMap<(String, String), String>) {
     let mut known: BTreeMap<&str, Vec<String>> = BTreeMap::new();
     for setting in points.iter().flatten() {
@@ -98,7 +97,7 @@ fn mask(points: &[Point], names: &mut BTreeMap<(String, String), String>) {
     }
 }
 
-/// The absolute path of the file that a swept value names, where it names one that is there.
+/// The absolute path of the file in a swept value, if it exists.
 fn file(setting: &Setting, local: bool, review: &Review) -> Option<String> {
     let (text, from) = (setting.value.text()?, setting.value.at.file);
     let found = |named: &str| Some(review.sources.find(from, named)?.display().to_string());
@@ -112,7 +111,7 @@ fn file(setting: &Setting, local: bool, review: &Review) -> Option<String> {
     file.filter(|file| Path::new(file).is_absolute())
 }
 
-/// The shortest end of a path that no other one has.
+/// The shortest end of a path that no other path has.
 fn tail(file: &str, all: &BTreeSet<&str>) -> String {
     let own = parts(file);
     let alone = |count: usize| {

@@ -1,5 +1,4 @@
-//! The errors of every bad scenario in `tests/faults`, and of indentation, quotes and brackets that YAML reads otherwise than
-//! they were meant.
+//! The errors of every invalid scenario in `tests/faults`, and of wrong indentation, quotes and brackets.
 
 use super::{load_file, load_with};
 
@@ -61,7 +60,7 @@ fn a_file_that_is_not_there_is_a_fault_of_the_command_line() {
 
 const HEAD: &str = "version: 1\nname: t\n";
 
-/// The faults of a text, without the frame's lines.
+/// The errors of a text, without the lines of the frame.
 fn rendered(text: &str) -> String {
     load_with(text, &[], &[]).unwrap_err().render(false, 200)
 }
@@ -71,7 +70,7 @@ fn a_layout_that_is_slightly_off_is_explained_once() {
     let mut wrong = Vec::new();
     let rest = "dataset: openqa\nload: { concurrency: 8, requests: 100 }\n";
     for (target, words) in [
-        // One space more, one less.
+        // Indented too much or too little.
         (
             "target:\n  url: simulator\n   model: m\n",
             &[
@@ -89,7 +88,7 @@ fn a_layout_that_is_slightly_off_is_explained_once() {
             ],
         ),
         ("target:\n\turl: simulator\n", &["invalid YAML: a tab in the indentation", "Indent with spaces"]),
-        // Children on the level of their parent.
+        // Children at the level of their parent.
         (
             "target:\nurl: simulator\nmodel: m\n",
             &["`url` must be indented under `target`", "add two spaces before `url` and `model`"],
@@ -98,7 +97,7 @@ fn a_layout_that_is_slightly_off_is_explained_once() {
             "target:\n  url: simulator\n  timeouts:\n  connect: 5s\n",
             &["`connect` must be indented under `timeouts`", "add two spaces before `connect`"],
         ),
-        // No space after a colon.
+        // A missing space after a colon.
         ("target:\n  url:simulator\n  model: m\n", &["a space is missing after the colon", "Write `url: simulator`."]),
         ("target:\n  model: m\n  url:simulator\n", &["a space is missing after the colon", "Write `url: simulator`."]),
         ("target:\n  url:simulator\n", &["a space is missing after the colon", "Write `url: simulator`."]),
@@ -111,7 +110,7 @@ fn a_layout_that_is_slightly_off_is_explained_once() {
         ("target:\n  url: \"simulator\n  model: \"m\"\n", &["invalid YAML: unclosed quote `\"`", ":4:8]"]),
         ("target:\n  url: \"sim\"ulator\n", &["invalid YAML: text after a closing quote", "Quote the whole value"]),
         ("target: { url: simulator model: m }\n", &["invalid YAML", ":3:"]),
-        // Signs that mean something else in YAML.
+        // Characters with a meaning in YAML.
         ("target:\n  url: @simulator\n", &["a value begins with `@`", "Quote text that begins with `@`."]),
         ("target:\n  url: `simulator`\n", &["a value begins with ```", "Quote text"]),
         ("target:\n  url: %m\n", &["begins with `%`", "Quote text that begins with `%`."]),

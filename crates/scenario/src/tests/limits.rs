@@ -1,4 +1,4 @@
-//! Relative limits and presets: what they come to in each case.
+//! Relative limits and presets, and their values in each case.
 
 use super::{load_file, load_with, messages, plan, reloaded};
 use llmscen_core::baseline::{Against, Known};

@@ -1,4 +1,4 @@
-//! What the words of a scenario come to, word by word.
+//! How fields of a scenario are decoded.
 
 use super::{load_with, messages, plan, reloaded};
 use llmscen_core::api::Api;
@@ -11,7 +11,7 @@ use llmscen_core::target::{Compression, HttpVersion, Place};
 use llmscen_core::units::Nanos;
 use serde_json::json;
 
-/// The one case of a scenario of these sections; its resolved text gives the same plan again.
+/// The single case of a scenario with these sections; its resolved text gives the same plan again.
 fn case(target: &str, request: &str, dataset: &str, load: &str) -> Case {
     let plan = plan(&text(target, request, dataset, load));
     assert_eq!(plan, reloaded(&plan, &[]));

@@ -1,5 +1,5 @@
-//! JSONPaths (RFC 9535) into a response, and the end marker of a stream. Whether a path compiles is known when the protocol is
-//! made; here it is held against what every path looks like.
+//! JSONPaths (RFC 9535) into a response, and the end marker of a stream. Paths are compiled with the protocol; here only their
+//! form is checked.
 
 use crate::fault::{Mistake, Review};
 use crate::schema_table::Leaf;
@@ -16,10 +16,8 @@ const MANY: &str = "a JSONPath such as `$.choices[0].text`, or a list of them";
 const MARKER: &str = "an end marker: `\"[DONE]\"`, `{ event: name }`, a JSONPath or `{ path: …, equals: … }`";
 const MARKS: [&str; 3] = ["event", "path", "equals"];
 
-/// One path.
 pub(crate) static PATH: Leaf = Leaf { expected: EXPECTED, sweepable: false, schema: path_schema, check: check_path };
 
-/// One path, or a list of them.
 pub(crate) static PATHS: Leaf = Leaf {
     expected: MANY,
     sweepable: false,
@@ -31,16 +29,14 @@ pub(crate) static PATHS: Leaf = Leaf {
     },
 };
 
-/// The end marker of a stream.
 pub(crate) static DONE: Leaf = Leaf { expected: MARKER, sweepable: false, schema: done_schema, check: check_done };
 
-/// The paths that a node holds.
 pub(crate) fn paths(node: &Node) -> Vec<String> {
     let one = |node: &Node| node.string();
     if let Data::List(items) = &node.data { items.iter().filter_map(one).collect() } else { one(node).into_iter().collect() }
 }
 
-/// The end marker that a node holds. A text that begins with `$` is a path, any other is the data of the last event.
+/// The end marker of a node. A text that starts with `$` is a path, any other is the data of the last event.
 pub(crate) fn done(node: &Node) -> Option<Done> {
     if let Some(text) = node.text() {
         let text = text.into_owned();
@@ -74,7 +70,7 @@ fn check_path(node: &Node, review: &mut Review) {
     }
 }
 
-/// The first bracket or quote without its partner.
+/// The first unbalanced bracket or quote.
 fn unbalanced(text: &str) -> Option<(Range<usize>, &'static str)> {
     let mut open: Vec<(usize, char)> = Vec::new();
     let mut letters = text.char_indices();

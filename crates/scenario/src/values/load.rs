@@ -13,22 +13,18 @@ use serde_json::json;
 const RATE_EXPECTED: &str = "a rate such as `8/s`, or `burst`";
 const ARRIVALS_EXPECTED: &str = "`poisson`, `constant` or `{ gamma: burstiness }`";
 
-/// The highest rate taken, requests a second: more than any one machine sends, so that a slip of the hand plans no flood.
+/// The highest rate, in requests per second: more than a machine can send, to catch typing errors.
 const MAX_RATE: f64 = 1e6;
 
-/// How often requests arrive.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Rate {
-    /// So many a second.
     PerSecond(f64),
-    /// All at once.
+    /// All requests at once.
     Burst,
 }
 
-/// A rate of arrivals.
 pub(crate) static RATE: Leaf = Leaf { expected: RATE_EXPECTED, sweepable: true, schema: rate_schema, check: check_rate };
 
-/// The spacing of arrivals.
 pub(crate) static ARRIVALS: Leaf = Leaf {
     expected: ARRIVALS_EXPECTED,
     sweepable: true,
@@ -42,7 +38,6 @@ pub(crate) static ARRIVALS: Leaf = Leaf {
     },
 };
 
-/// The rate that a node holds.
 pub(crate) fn rate(node: &Node) -> Option<Rate> {
     let text = node.text()?;
     if text == "burst" {
@@ -51,7 +46,7 @@ pub(crate) fn rate(node: &Node) -> Option<Rate> {
     per_second(&text).filter(|rate| *rate > 0.0).map(Rate::PerSecond)
 }
 
-/// A number over a unit of time, as a number a second; zero among them.
+/// A rate such as `8/s`, per second; may be zero.
 pub(crate) fn per_second(text: &str) -> Option<f64> {
     let (number, unit) = text.split_once('/')?;
     let seconds = match unit.trim() {
@@ -64,7 +59,6 @@ pub(crate) fn per_second(text: &str) -> Option<f64> {
     (0.0..=MAX_RATE).contains(&rate).then_some(rate)
 }
 
-/// The spacing that a node holds.
 pub(crate) fn arrivals(node: &Node) -> Option<Arrival> {
     match (&node.data, node.text().as_deref()) {
         (_, Some("poisson")) => Some(Arrival::Poisson),
@@ -98,14 +92,11 @@ const STAGE_RATE_EXPECTED: &str =
     "a rate such as `8/s`, a ramp such as `1/s -> 20/s`, or `{ sine: { mean, amplitude, period } }`";
 const STAGE_USERS_EXPECTED: &str = "a number of users such as `16`, or a ramp such as `4 -> 64`";
 
-/// Users at the most.
 const MAX_USERS: u32 = 1_000_000;
 
-/// The rate of a stage.
 pub(crate) static STAGE_RATE: Leaf =
     Leaf { expected: STAGE_RATE_EXPECTED, sweepable: false, schema: stage_rate_schema, check: check_stage_rate };
 
-/// The users of a stage.
 pub(crate) static STAGE_USERS: Leaf = Leaf {
     expected: STAGE_USERS_EXPECTED,
     sweepable: false,
@@ -116,7 +107,7 @@ pub(crate) static STAGE_USERS: Leaf = Leaf {
     },
 };
 
-/// The rate that a node holds; rates may be zero.
+/// The rate of a stage; may be zero.
 pub(crate) fn stage_rate(node: &Node) -> Option<Course> {
     if let Some(sine) = node.get("sine").filter(|_| node.entries().len() == 1) {
         let rate = |key| sine.get(key)?.text().and_then(|text| per_second(&text));
@@ -132,7 +123,7 @@ pub(crate) fn stage_rate(node: &Node) -> Option<Course> {
     })
 }
 
-/// The users that a node holds, at the beginning and at the end of a stage.
+/// The users at the start and the end of a stage.
 pub(crate) fn stage_users(node: &Node) -> Option<(u32, u32)> {
     let count = |number: i64| u32::try_from(number).ok().filter(|stage_users| *stage_users <= MAX_USERS);
     if let Some(number) = node.whole() {

@@ -10,7 +10,6 @@ use serde_json::json;
 use std::collections::BTreeSet;
 use std::hash::{BuildHasher, Hasher, RandomState};
 
-/// A share of one.
 pub(crate) static SHARE: Leaf = Leaf {
     expected: "a share such as `98%` or 0.98",
     sweepable: true,
@@ -18,7 +17,7 @@ pub(crate) static SHARE: Leaf = Leaf {
     check: |node, review| expect_some(share(node), node, "a share from 0% to 100%", "`98%` or 0.98", review),
 };
 
-/// The share that a node holds, 0..=1.
+/// A share from 0 to 1.
 pub(crate) fn share(node: &Node) -> Option<f64> {
     let value = match node.number() {
         Some(number) => number,
@@ -27,7 +26,7 @@ pub(crate) fn share(node: &Node) -> Option<f64> {
     (0.0..=1.0).contains(&value).then_some(value)
 }
 
-/// A number of hundredths. The decimal point is moved in the text, so that `7` gives 0.07 and not 7 / 100 rounded twice.
+/// A percentage as a share. The decimal point is shifted in the text, so that `7` is 0.07 and not 7 / 100 rounded twice.
 pub(crate) fn percent(text: &str) -> Option<f64> {
     let digits = text.strip_prefix('-').unwrap_or(text);
     let plain = digits.starts_with(|c: char| c.is_ascii_digit() || c == '.') && !digits.contains(['e', 'E']);
@@ -39,11 +38,10 @@ const EXAMPLES: &str =
     "256, `{ uniform: [64, 256] }`, `{ normal: { mean: 128, sd: 32 } }`, `lognormal` likewise, `{ from: item.output_tokens }`";
 const SHAPES: [&str; 4] = ["uniform", "normal", "lognormal", "from"];
 
-/// A length that may differ from request to request.
+/// A length, which may be a distribution.
 pub(crate) static QUANTITY: Leaf =
     Leaf { expected: QUANTITY_EXPECTED, sweepable: true, schema: quantity_schema, check: check_quantity };
 
-/// The length that a node holds.
 pub(crate) fn quantity(node: &Node) -> Option<Quantity> {
     if let Data::Int(value) = node.data {
         return u64::try_from(value).ok().filter(|n| *n > 0).map(Quantity::Fixed);
@@ -129,7 +127,6 @@ pub(crate) const SIZE_UNITS: [(&str, f64); 9] = [
 ];
 const FLOPS_UNITS: [(&str, f64); 4] = [("GFLOPS", 1e9), ("TFLOPS", 1e12), ("PFLOPS", 1e15), ("FLOPS", 1.0)];
 
-/// A number of parameters.
 pub(crate) static PARAMETERS: Leaf = Leaf {
     expected: "a number of parameters such as `8B`",
     sweepable: true,
@@ -137,7 +134,6 @@ pub(crate) static PARAMETERS: Leaf = Leaf {
     check: |node, review| expect_some(parameters(node), node, "a number of parameters above 0", "`8B` or 8.03e9", review),
 };
 
-/// A number of bytes.
 pub(crate) static SIZE: Leaf = Leaf {
     expected: "a size such as `16 GiB`",
     sweepable: true,
@@ -145,7 +141,6 @@ pub(crate) static SIZE: Leaf = Leaf {
     check: |node, review| expect_some(size(node), node, "a number of bytes above 0", "`16 GB`, `14.9 GiB` or 1.6e10", review),
 };
 
-/// Floating-point operations per second.
 pub(crate) static FLOPS: Leaf = Leaf {
     expected: "operations per second such as `989 TFLOPS`",
     sweepable: true,
@@ -153,7 +148,6 @@ pub(crate) static FLOPS: Leaf = Leaf {
     check: |node, review| expect_some(flops(node), node, "operations per second above 0", "`989 TFLOPS` or 989e12", review),
 };
 
-/// Bytes per second.
 pub(crate) static BANDWIDTH: Leaf = Leaf {
     expected: "a bandwidth such as `3.35 TB/s`",
     sweepable: true,
@@ -161,27 +155,22 @@ pub(crate) static BANDWIDTH: Leaf = Leaf {
     check: |node, review| expect_some(bandwidth(node), node, "bytes per second above 0", "`3.35 TB/s` or 3.35e12", review),
 };
 
-/// The number of parameters that a node holds.
 pub(crate) fn parameters(node: &Node) -> Option<f64> {
     number_with_unit(node, |word| factor(&PARAMETER_UNITS, word))
 }
 
-/// The bytes that a node holds.
 pub(crate) fn size(node: &Node) -> Option<f64> {
     number_with_unit(node, |word| factor(&SIZE_UNITS, word))
 }
 
-/// The operations per second that a node holds.
 pub(crate) fn flops(node: &Node) -> Option<f64> {
     number_with_unit(node, |word| factor(&FLOPS_UNITS, word))
 }
 
-/// The bytes per second that a node holds.
 pub(crate) fn bandwidth(node: &Node) -> Option<f64> {
     number_with_unit(node, |word| factor(&SIZE_UNITS, word.strip_suffix("/s")?))
 }
 
-/// The factor of a unit.
 pub(crate) fn factor(units: &[(&str, f64)], word: &str) -> Option<f64> {
     units.iter().find(|(name, _)| *name == word).map(|(_, factor)| *factor)
 }
@@ -206,10 +195,9 @@ fn unit_schema(unit: &str) -> serde_json::Value {
 const SEED_EXPECTED: &str = "a whole number, 0 or more, or `run`";
 /// The word for a new seed in each run.
 const RUN: &str = "run";
-/// Drawn seeds are below this: as short as can be without coming twice.
+/// Drawn seeds are below this: short, but unlikely to repeat.
 const DRAWN: u64 = 1_000_000_000_000;
 
-/// What random choices derive from.
 pub(crate) static SEED: Leaf = Leaf {
     expected: SEED_EXPECTED,
     sweepable: false,
@@ -221,7 +209,7 @@ pub(crate) static SEED: Leaf = Leaf {
     },
 };
 
-/// The number that a node holds; None for `run`.
+/// The seed; None for `run`.
 pub(crate) fn seed(node: &Node) -> Option<u64> {
     u64::try_from(node.whole()?).ok()
 }
@@ -230,7 +218,7 @@ fn is_run(node: &Node) -> bool {
     node.text().is_some_and(|text| text == RUN)
 }
 
-/// Draws each seed that is new in each run and that something uses, so that the resolved plan repeats this run.
+/// Draws the seeds that are `run` and used, so that the resolved plan repeats this run.
 pub(crate) fn draw(root: &mut Node, swept: &BTreeSet<String>) {
     let entries = root.get("mix").map_or(0, |mix| mix.items().len());
     let paths = (0..entries).map(|index| format!("mix.{index}.dataset.cache_bust")).chain(["dataset.cache_bust".to_owned()]);

@@ -9,14 +9,14 @@ use llmscen_core::outcome::FailureKind;
 use llmscen_core::target::{HttpVersion, ModelShare};
 use serde_json::json;
 
-/// The host with its port, and the path, of a URL.
+/// The authority and the path of a URL.
 pub(crate) fn parts(url: &str) -> (&str, &str) {
     let rest = url.strip_prefix("http://").or_else(|| url.strip_prefix("https://"));
     let (host, path) = rest.map_or(("", ""), |rest| rest.split_at(rest.find(['/', '?', '#']).unwrap_or(rest.len())));
     (host.rsplit('@').next().unwrap_or(""), path)
 }
 
-/// What is wrong with a URL of a server, if anything is.
+/// Why a text is not the URL of a server.
 pub(crate) fn no_address(url: &str) -> Option<&'static str> {
     let (host, _) = parts(url);
     let port = host.rsplit_once(':').map(|(_, port)| port).filter(|port| !port.ends_with(']'));
@@ -29,7 +29,6 @@ pub(crate) fn no_address(url: &str) -> Option<&'static str> {
 
 const EXAMPLES: &str = "`qwen2.5`, `[base, lora-a]` or `{ base: 3, lora-a: 1 }`";
 
-/// The models that requests name.
 pub(crate) static MODELS: Leaf = Leaf {
     expected: "a model's name, or several",
     sweepable: true,
@@ -39,7 +38,7 @@ pub(crate) static MODELS: Leaf = Leaf {
     },
 };
 
-/// The models that a node holds, each with its weight; never empty.
+/// The models with their weights; never empty.
 pub(crate) fn models(node: &Node) -> Option<Vec<ModelShare>> {
     let shares = match &node.data {
         Data::List(items) => items.iter().map(entry).collect::<Option<Vec<_>>>()?.concat(),
@@ -75,7 +74,7 @@ fn models_schema() -> serde_json::Value {
 
 const EXPECTED: &str = "`auto`, `1.1` or `2`";
 
-/// The version of HTTP; unquoted it is a number to YAML.
+/// The version of HTTP, which is a number in YAML without quotes.
 pub(crate) static VERSION: Leaf = Leaf {
     expected: EXPECTED,
     sweepable: true,
@@ -86,7 +85,6 @@ pub(crate) static VERSION: Leaf = Leaf {
     },
 };
 
-/// The version that a node holds.
 pub(crate) fn version(node: &Node) -> Option<HttpVersion> {
     match (node.number(), node.text().as_deref()) {
         (_, Some("auto")) => Some(HttpVersion::Auto),
@@ -96,7 +94,7 @@ pub(crate) fn version(node: &Node) -> Option<HttpVersion> {
     }
 }
 
-/// The kinds of failure that can be tried again: what this side gave up itself cannot.
+/// Failures that can be retried; a cancelled request cannot.
 const KINDS: [FailureKind; 12] = [
     FailureKind::Connect,
     FailureKind::Tls,
@@ -112,7 +110,6 @@ const KINDS: [FailureKind; 12] = [
     FailureKind::Empty,
 ];
 
-/// Statuses and kinds of failure.
 pub(crate) static CAUSES: Leaf = Leaf {
     expected: "statuses from 300 to 599 and kinds of failure",
     sweepable: false,
@@ -125,7 +122,7 @@ enum Cause {
     Kind(FailureKind),
 }
 
-/// The statuses and the kinds that a node holds; at least one.
+/// The statuses and failures; never empty.
 pub(crate) fn causes(node: &Node) -> Option<(Vec<u16>, Vec<FailureKind>)> {
     let (mut statuses, mut kinds) = (Vec::new(), Vec::new());
     for item in items(node) {

@@ -19,7 +19,6 @@ pub(crate) static NAME: Leaf = Leaf {
     check: check_name,
 };
 
-/// How sure a ruling must be.
 pub(crate) static CONFIDENCE: Leaf = Leaf {
     expected: LEVEL_EXPECTED,
     sweepable: false,
@@ -27,7 +26,6 @@ pub(crate) static CONFIDENCE: Leaf = Leaf {
     check: |node, review| expect_some(confidence(node), node, LEVEL_EXPECTED, "", review),
 };
 
-/// Text or a list of texts.
 pub(crate) static TEXTS: Leaf = Leaf {
     expected: "text or a list of texts",
     sweepable: true,
@@ -41,7 +39,6 @@ pub(crate) static TEXTS: Leaf = Leaf {
     },
 };
 
-/// `true`, `false` or a count.
 pub(crate) static FLAG_OR_COUNT: Leaf = Leaf {
     expected: "`true`, `false` or a whole number",
     sweepable: true,
@@ -53,7 +50,6 @@ pub(crate) static FLAG_OR_COUNT: Leaf = Leaf {
     },
 };
 
-/// The confidence that a node holds.
 pub(crate) fn confidence(node: &Node) -> Option<Confidence> {
     let level = match (node.number(), node.text()) {
         (Some(level), _) => level,
@@ -84,10 +80,9 @@ const EXPECTED: &str = "one or more sizes in pixels, each side from 1 to 16384";
 
 const EXAMPLES: &str = "`512x512`, or `[512x512, [640, 480]]`";
 
-/// The longest side: a picture of it in both directions still fits the memory.
+/// The longest side: a square image of it fits the memory.
 const MOST: u32 = 16_384;
 
-/// Sizes of pictures.
 pub(crate) static SIZES: Leaf = Leaf {
     expected: EXPECTED,
     sweepable: true,
@@ -103,7 +98,7 @@ pub(crate) static SIZES: Leaf = Leaf {
     },
 };
 
-/// The sizes that a node holds, width first; never none.
+/// Width and height of each size; never empty.
 pub(crate) fn sizes(node: &Node) -> Option<Vec<(u32, u32)>> {
     match &node.data {
         Data::List(items) if !items.is_empty() => items.iter().map(size).collect(),

@@ -1,4 +1,4 @@
-//! Durations, distributions of durations, and what may be a duration or a number of requests.
+//! Durations, distributions of durations, and counts of requests.
 
 use crate::fault::{Mistake, Review};
 use crate::schema_table::Leaf;
@@ -13,7 +13,7 @@ use serde_json::json;
 
 const DURATION_EXPECTED: &str = "a duration such as `30s`";
 
-/// A span, zero among them.
+/// A duration, which may be zero.
 pub(crate) static DURATION: Leaf = Leaf {
     expected: DURATION_EXPECTED,
     sweepable: true,
@@ -21,7 +21,7 @@ pub(crate) static DURATION: Leaf = Leaf {
     check: |node, review| check_duration(node, true, review),
 };
 
-/// A span above zero.
+/// A duration above zero.
 pub(crate) static SPAN: Leaf = Leaf {
     expected: DURATION_EXPECTED,
     sweepable: true,
@@ -29,7 +29,6 @@ pub(crate) static SPAN: Leaf = Leaf {
     check: |node, review| check_duration(node, false, review),
 };
 
-/// The span that a node holds.
 pub(crate) fn duration(node: &Node) -> Option<Nanos> {
     match &node.data {
         Data::Int(0) => Some(Nanos::ZERO),
@@ -62,10 +61,9 @@ const WAIT_EXPECTED: &str = "a duration, or a distribution of it";
 const EXAMPLES: &str = "`2s`, `{ uniform: [1s, 3s] }` or `{ exponential: 2s }`";
 const SHAPES: [&str; 2] = ["uniform", "exponential"];
 
-/// A time that may differ from turn to turn.
+/// A duration, which may be a distribution.
 pub(crate) static WAIT: Leaf = Leaf { expected: WAIT_EXPECTED, sweepable: true, schema: wait_schema, check: check_wait };
 
-/// The time that a node holds.
 pub(crate) fn wait(node: &Node) -> Option<Wait> {
     if let Some(span) = duration(node) {
         return Some(Wait::Fixed(span));
@@ -117,13 +115,11 @@ const WARMUP: &str = "a number of requests, a multiple of the concurrency such a
 /// A count of requests.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Times {
-    /// That many.
     Count(u64),
-    /// That many times the concurrency.
+    /// A multiple of the concurrency.
     Concurrency(u64),
 }
 
-/// The number of measured requests.
 pub(crate) static REQUESTS_LEAF: Leaf = Leaf {
     expected: REQUESTS,
     sweepable: true,
@@ -135,7 +131,6 @@ pub(crate) static REQUESTS_LEAF: Leaf = Leaf {
     },
 };
 
-/// The warm-up.
 pub(crate) static WARMUP_LEAF: Leaf = Leaf {
     expected: WARMUP,
     sweepable: true,
@@ -146,7 +141,7 @@ pub(crate) static WARMUP_LEAF: Leaf = Leaf {
     },
 };
 
-/// The count that a node holds; zero among them.
+/// The count; may be zero.
 pub(crate) fn times(node: &Node) -> Option<Times> {
     match node.whole() {
         Some(count) => u64::try_from(count).ok().map(Times::Count),
@@ -154,7 +149,7 @@ pub(crate) fn times(node: &Node) -> Option<Times> {
     }
 }
 
-/// The warm-up that a node holds, for so many users.
+/// The warm-up for a number of users.
 pub(crate) fn warmup(node: &Node, users: Option<u32>) -> Option<Warmup> {
     match times(node) {
         Some(times) => times.of(users).map(Warmup::Requests),
@@ -163,7 +158,7 @@ pub(crate) fn warmup(node: &Node, users: Option<u32>) -> Option<Warmup> {
 }
 
 impl Times {
-    /// The count, where the number of users is known or not needed.
+    /// The count; None if it needs a number of users that is not known.
     pub fn of(self, users: Option<u32>) -> Option<u64> {
         match self {
             Times::Count(count) => Some(count),

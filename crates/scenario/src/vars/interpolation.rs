@@ -1,43 +1,41 @@
-//! A text cut at its variables.
+//! Splits a text at its variables.
 
 use crate::tree::Part;
 use std::ops::Range;
 
-/// Sections that a `{{ … }}` in a request body may refer to.
+/// Sections that `{{ … }}` in a request body may refer to.
 const SECTIONS: [&str; 5] = ["vars", "target", "request", "dataset", "load"];
 
-/// A stretch of a text.
+/// A piece of a text.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Piece {
-    /// Where in the text.
+    /// Its range in the text.
     pub range: Range<usize>,
-    /// What it stands for.
     pub meaning: Meaning,
 }
 
-/// What a stretch of text stands for.
+/// The meaning of a piece.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Meaning {
-    /// Itself.
+    /// Literal text.
     AsIs,
-    /// Another text: an escape.
+    /// The text of an escape sequence.
     Literal(String),
-    /// A variable of the environment.
+    /// An environment variable.
     Env {
-        /// Its name.
         name: String,
-        /// What holds where it is not set or empty.
+        /// The default, also of an empty variable.
         default: Option<String>,
     },
-    /// A place in the scenario.
+    /// A reference to the scenario.
     Ref(String),
-    /// A part that is known already.
+    /// A part that is already replaced.
     Known(Part),
-    /// Nothing: what is wrong, and what to do.
+    /// A syntax error: message and help.
     Wrong(String, String),
 }
 
-/// The pieces of a text that was expanded before, when all but references to swept fields was known.
+/// The pieces of a text whose variables, except references to swept fields, are already replaced.
 pub(super) fn of_parts(parts: &[Part]) -> Vec<Piece> {
     let meaning = |part: &Part| match part {
         Part::Ref(path) => Meaning::Ref(path.clone()),
@@ -46,7 +44,7 @@ pub(super) fn of_parts(parts: &[Part]) -> Vec<Piece> {
     parts.iter().map(|part| Piece { range: 0..0, meaning: meaning(part) }).collect()
 }
 
-/// The pieces of a text. In a `body` the renderer's own braces stand for themselves.
+/// The pieces of a text. In a `body` the braces of the renderer are literal.
 pub(super) fn of_text(text: &str, body: bool) -> Vec<Piece> {
     let mut pieces = Vec::new();
     let (mut done, mut at) = (0, 0);
@@ -79,7 +77,7 @@ pub(super) fn of_text(text: &str, body: bool) -> Vec<Piece> {
     pieces
 }
 
-/// `${NAME}` or `${NAME:-default}` at the start of `text`; the default may hold variables itself.
+/// Parses `${NAME}` or `${NAME:-default}` at the start of `text`; the default may contain variables.
 fn variable(text: &str) -> (usize, Meaning) {
     let help = "Write ${NAME} or ${NAME:-default}; `$${` stands for `${` itself.".to_owned();
     let Some(end) = closing(text) else {
@@ -113,7 +111,7 @@ fn closing(text: &str) -> Option<usize> {
     None
 }
 
-/// `{{ vars.x }}` at the start of `text`. None: it is the renderer's.
+/// Parses `{{ vars.x }}` at the start of `text`. None where it belongs to the renderer.
 fn reference(text: &str, body: bool) -> Option<(usize, Meaning)> {
     let help = "Write {{ vars.x }} with a plain path; {{ \"{{\" }} stands for two braces.".to_owned();
     let Some(end) = text.find("}}") else {

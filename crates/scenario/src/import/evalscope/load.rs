@@ -1,10 +1,9 @@
-//! The data and the load of `evalscope perf`, and its search for the largest load within a service level.
+//! The dataset and the load of `evalscope perf`, and its SLA search.
 
 use crate::import::draft::{Draft, between, per_second, seconds};
 use crate::import::{ImportError, number};
 use serde_json::{Map, Value, json};
 
-/// `--parallel`, `--rate`, `--number` and what bounds them.
 pub(super) fn load(draft: &mut Draft) -> Result<(), ImportError> {
     let (rates, users) = (draft.numbers("--rate")?, draft.numbers("--parallel")?);
     if draft.get("dataset/kind").and_then(Value::as_str) == Some("trace") {
@@ -76,7 +75,7 @@ fn say(draft: &mut Draft, open: bool, dial: &str, amount: &str) {
     }
 }
 
-/// `--dataset workload_trace`: requests leave when those of the log did.
+/// `--dataset workload_trace`: requests are sent at the timestamps of the log.
 fn replay(draft: &mut Draft) -> Result<(), ImportError> {
     draft.put("dataset/trace/layout", "workload");
     if draft.get("load/trace").is_none() {
@@ -88,7 +87,7 @@ fn replay(draft: &mut Draft) -> Result<(), ImportError> {
     bounds(draft)
 }
 
-/// AgentX ends a run after half an hour, or a minute in its smoke mode.
+/// AgentX runs end after 30 minutes, or 1 minute in smoke mode.
 fn agentx(draft: &mut Draft) -> Result<(), ImportError> {
     let smoke = draft.text("--scenario").is_some_and(|scenario| scenario.contains("\"smoke\""));
     if !draft.has("--number") {
@@ -124,7 +123,7 @@ pub(super) fn search(draft: &mut Draft) -> Result<(), ImportError> {
     draft.put(&vary.replace('.', "/"), if rate { per_second(start) } else { number(start) });
     let multiplier = draft.number("--sla-number-multiplier")?.unwrap_or(2.0);
     match rate {
-        // So many requests per unit of the rate are so many seconds.
+        // N requests per unit of rate take N seconds.
         true => draft.put("load/duration", seconds(multiplier.max(1.0))),
         false => draft.put("load/requests", format!("{}x", multiplier.ceil().max(1.0))),
     }
@@ -145,7 +144,7 @@ pub(super) fn search(draft: &mut Draft) -> Result<(), ImportError> {
     bounds(draft)
 }
 
-/// The criteria: `[{"p99_ttft": "<=2s"}]`.
+/// The criteria, such as `[{"p99_ttft": "<=2s"}]`.
 fn limits(draft: &mut Draft) -> Result<(), ImportError> {
     let Some(groups) = draft.json("--sla-params")? else {
         return Err(ImportError::Missing("--sla-params, which an SLA search needs"));
@@ -188,12 +187,12 @@ fn limits(draft: &mut Draft) -> Result<(), ImportError> {
             format!("{} has no threshold to search for; the largest load without errors is what is found", aims.join(" and ")),
         );
     }
-    // A probe with a failed request is one that does not meet the criteria.
+    // A probe with a failed request does not meet the criteria.
     draft.limit_point("error_rate <= 0%".into());
     Ok(())
 }
 
-/// The metric as a limit names it, and the unit of a bare value.
+/// The metric in our notation, and the unit of a bare value.
 fn subject(metric: &str) -> Option<(String, &'static str)> {
     match metric {
         "rps" => return Some(("request_throughput".into(), "req/s")),
@@ -232,7 +231,7 @@ const PICTURES: &str = "generated pictures in place of those of the dataset";
 const MADE_UP: &str = "real conversations in place of synthetic ones; their lengths differ";
 const DRAWN: &str = "texts of the data in place of random tokens";
 
-/// evalscope's names, the kind that each is here, and what differs.
+/// evalscope's name, our kind, and what differs.
 const DATASETS: &[(&str, &str, &str)] = &[
     ("openqa", "openqa", ""),
     ("longalpaca", "longalpaca", ""),
@@ -273,19 +272,17 @@ const DATASETS: &[(&str, &str, &str)] = &[
 
 const EXPECTED: &str = "openqa, longalpaca, line_by_line, custom, random, random_vl, random_multi_turn, flickr8k, kontext_bench, mmmu_multi_image, share_gpt_*, custom_multi_turn, swe_smith, trie_*, speed_benchmark, speed_benchmark_long, embedding, rerank or workload_trace";
 
-/// The name of the dataset.
 pub(super) fn wanted(draft: &Draft) -> String {
     draft.text("--dataset").unwrap_or_else(|| "openqa".into())
 }
 
-/// Whether requests are the turns of conversations.
+/// Whether requests are turns of conversations.
 pub(super) fn talks(draft: &Draft) -> bool {
     let wanted = wanted(draft);
     let always = wanted.ends_with("_multi_turn") || wanted.starts_with("trie_") || wanted == "swe_smith";
     draft.truth("--multi-turn") || draft.has("--scenario") || always
 }
 
-/// The dataset.
 pub(super) fn dataset(draft: &mut Draft) -> Result<(), ImportError> {
     if draft.has("--scenario") {
         draft.put("dataset", json!({ "kind": "messages", "path": "builtin", "turns": {} }));
@@ -346,7 +343,7 @@ fn path(draft: &mut Draft, kind: &str) -> Result<(), ImportError> {
     Ok(())
 }
 
-/// `--min-prompt-length` and `--max-prompt-length`: what is drawn, what texts are brought to, or which rows are taken.
+/// `--min-prompt-length` and `--max-prompt-length`: generated lengths, shaped lengths, or a filter of rows.
 fn lengths(draft: &mut Draft, kind: &str, wanted: &str) -> Result<(), ImportError> {
     let (least, most) = (draft.number("--min-prompt-length")?, draft.number("--max-prompt-length")?);
     if kind == "random" {
@@ -380,7 +377,7 @@ fn lengths(draft: &mut Draft, kind: &str, wanted: &str) -> Result<(), ImportErro
     Ok(())
 }
 
-/// evalscope puts the prefix in front of the length: the whole prompt has both.
+/// evalscope adds the prefix to the length; here the length includes it.
 fn random(draft: &mut Draft, least: Option<f64>, most: Option<f64>) -> Result<(), ImportError> {
     let (least, most) = (least.unwrap_or(0.0).max(1.0), most.unwrap_or(131_072.0));
     let shared = draft.number("--prefix-length")?.unwrap_or(0.0);
@@ -403,7 +400,7 @@ fn random(draft: &mut Draft, least: Option<f64>, most: Option<f64>) -> Result<()
     Ok(())
 }
 
-/// `--dataset-args`, and `--multi-turn-args` of before: what each kind of data takes.
+/// `--dataset-args`, and the older `--multi-turn-args`.
 fn arguments(draft: &mut Draft, wanted: &str) -> Result<(), ImportError> {
     for flag in ["--dataset-args", "--multi-turn-args"] {
         let Some(value) = draft.json(flag)? else { continue };

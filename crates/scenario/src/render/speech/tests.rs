@@ -61,7 +61,7 @@ fn what_stands_beside_a_part_stays_and_strange_parts_are_not_lost() {
     assert_eq!(say(Api::OpenaiResponses, own), json!([said("assistant", json!("b"))]));
 }
 
-/// Two calls in the chat's shape, their results, and the next question.
+/// Two tool calls in chat format, their results, and the next question.
 fn worked() -> Value {
     let call =
         |id: &str, arguments: Value| json!({ "id": id, "type": "function", "function": { "name": "f", "arguments": arguments } });

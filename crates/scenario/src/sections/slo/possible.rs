@@ -1,4 +1,4 @@
-//! Whether a case can produce what a limit is about.
+//! Whether a case can measure what a limit is about.
 
 use crate::fault::{Mistake, Review};
 use crate::render;
@@ -10,7 +10,7 @@ use llmscen_core::plan::Case;
 use llmscen_core::signal::Signal;
 use llmscen_core::telemetry::{Hardware, TelemetrySpec};
 
-/// Files what a case cannot produce of a limit, which it might wait for in vain.
+/// Reports metrics, tags and signals that a case cannot have.
 pub(super) fn possible(limit: &Limit<'_>, case: &Case, rounds: u32, spec: &TelemetrySpec, review: &mut Review) {
     let (metrics, tags): (Vec<Metric>, &[(String, String)]) = match &limit.check.subject {
         Subject::Metric { metric, tags, .. } => (vec![*metric], tags),
@@ -34,7 +34,7 @@ pub(super) fn possible(limit: &Limit<'_>, case: &Case, rounds: u32, spec: &Telem
     }
 }
 
-/// The figures of a case that are known of some of its requests alone.
+/// Metrics of a case that can be restricted by tags.
 const APART: [Metric; 6] = [
     Metric::ErrorRate,
     Metric::RequestThroughput,
@@ -44,7 +44,7 @@ const APART: [Metric; 6] = [
     Metric::OutputTpsPerUser,
 ];
 
-/// Files a tag on a figure that only the case as a whole has.
+/// Reports a tag on a metric that only the whole case has.
 fn of_some(limit: &Limit<'_>, metric: Metric, review: &mut Review) {
     if metric.per() == Scope::Case && !APART.contains(&metric) {
         let at = underline(limit, metric.name(), review);
@@ -54,7 +54,7 @@ fn of_some(limit: &Limit<'_>, metric: Metric, review: &mut Review) {
     }
 }
 
-/// Why none of the kinds of requests of a case has a metric.
+/// Why no traffic class of a case has a metric.
 fn none(metric: Metric, lines: &[Case], spec: &TelemetrySpec) -> Option<(&'static str, &'static str)> {
     let reasons: Option<Vec<_>> = lines.iter().map(|line| lacks(metric, line, spec)).collect();
     reasons?.first().copied()
@@ -64,7 +64,7 @@ pub(super) fn case_name(case: &Case) -> String {
     if case.labels.0.is_empty() { "this scenario".to_owned() } else { format!("case {}", case.id) }
 }
 
-/// The metrics of generated text, streamed or not.
+/// Metrics of generated text, streamed or not.
 const GENERATED: [Metric; 9] = [
     Metric::OutputTokens,
     Metric::ReasoningTokens,
@@ -99,7 +99,7 @@ fn lacks(metric: Metric, case: &Case, spec: &TelemetrySpec) -> Option<(&'static 
     }
 }
 
-/// What is not known of the hardware, for a share of what it could do.
+/// The missing hardware parameter of MFU or MBU.
 fn unrated(metric: Metric, hardware: Option<&Hardware>) -> Option<(&'static str, &'static str)> {
     match hardware {
         None => Some(("what the hardware could do is not known", "Set `target.hardware`")),
@@ -123,7 +123,7 @@ fn known_tag(limit: &Limit<'_>, case: &Case, tag: &str, value: &str, rounds: u32
             let turn = ["first", "later"].contains(&value) || value.parse::<u32>().is_ok_and(|turn| turn > 0);
             (turn && case.talks(), "With `dataset.turns`, turns are `first`, `later`, or 1, 2, ….".to_owned())
         }
-        // What groups there are is known when the data is read; what entries, before.
+        // Groups in the data are not known yet, entries of a mix are.
         "group" if case.mix.is_empty() => return,
         "group" => {
             let names = case.mix.iter().map(|entry| entry.name.as_str());
@@ -138,7 +138,7 @@ fn known_tag(limit: &Limit<'_>, case: &Case, tag: &str, value: &str, rounds: u32
     }
 }
 
-/// The place of a word in a limit; the whole limit where it is written differently.
+/// The span of a word in a limit, or of the whole limit where its source is escaped.
 pub(super) fn underline(limit: &Limit<'_>, word: &str, review: &Review) -> crate::tree::Span {
     let node = limit.node.get("expr").unwrap_or(limit.node);
     let text = &limit.check.expr;
@@ -148,7 +148,7 @@ pub(super) fn underline(limit: &Limit<'_>, word: &str, review: &Review) -> crate
     found.map_or(node.at, |start| review.sources.part(node, text, start..start + word.len()))
 }
 
-/// Files a limit on a signal that nobody tells of this case.
+/// Reports a signal that is not sampled.
 fn check_signal(limit: &Limit<'_>, signal: Signal, case: &Case, spec: &TelemetrySpec, review: &mut Review) {
     let Some((because, remedy)) = why_unsampled(signal, case, spec) else { return };
     let at = underline(limit, signal.name(), review);
@@ -156,7 +156,7 @@ fn check_signal(limit: &Limit<'_>, signal: Signal, case: &Case, spec: &Telemetry
     review.push(mistake.help(format!("{remedy}, or restrict the limit with `when`.")));
 }
 
-/// Why nobody tells it, and what to do.
+/// Why a signal is not sampled, and the remedy.
 fn why_unsampled(signal: Signal, case: &Case, spec: &TelemetrySpec) -> Option<(&'static str, &'static str)> {
     let target = &case.target;
     match signal.scope() {
@@ -180,7 +180,7 @@ fn on(spec: &TelemetrySpec) -> bool {
     spec.interval.0 > 0
 }
 
-/// Whether GPUs may be told of, by a driver or by an exporter.
+/// Whether GPUs are sampled, by a driver or an exporter.
 pub(super) fn gpus(case: &Case, spec: &TelemetrySpec) -> bool {
     (spec.gpu || spec.dcgm.is_some()) && on(spec) || case.target.metrics.is_some()
 }

@@ -1,4 +1,4 @@
-//! Relative limits: what they may be about, and what they come to in a case.
+//! Relative limits: restrictions, and their values in each case.
 
 use super::possible::underline;
 use super::{Limit, STAGE};
@@ -13,17 +13,14 @@ use llmscen_core::metric::{Metric, Stat};
 use llmscen_core::plan::Case;
 use llmscen_core::telemetry::TelemetrySpec;
 
-/// What limits rest on besides their case.
+/// The inputs of relative limits.
 pub(crate) struct RelativeContext<'a> {
-    /// The scenario, for its reference.
     pub root: &'a Node,
-    /// The earlier run.
     pub baseline: Ground,
-    /// What is sampled beside the requests.
     pub telemetry: TelemetrySpec,
 }
 
-/// Files what no relative limit can say: about a figure without a spread at a confidence, or with `abort`.
+/// Reports relative limits on a metric without a confidence interval, or with `abort`.
 pub(super) fn sound(limit: &Limit<'_>, review: &mut Review) {
     let check = &limit.check;
     let Some(relative) = check.relative else { return };
@@ -43,7 +40,7 @@ pub(super) fn sound(limit: &Limit<'_>, review: &mut Review) {
     }
 }
 
-/// Why a figure has no confidence interval; None where it has one.
+/// Why a metric has no confidence interval. None where it has one.
 fn boundless(subject: &Subject) -> Option<&'static str> {
     use Metric::{ErrorRate, OutputTps, OutputTpsPerGpu, OutputTpsPerUser, RequestThroughput, TotalTps};
     let Subject::Metric { metric, stat, .. } = subject else { return None };
@@ -60,7 +57,7 @@ fn boundless(subject: &Subject) -> Option<&'static str> {
     }
 }
 
-/// The check in a case: its limit as a number, where it is a multiple of something that is known.
+/// The check with its limit as a number, where the other run has a value.
 pub(super) fn resolved(limit: &Limit<'_>, case: &Case, context: &RelativeContext<'_>, review: &mut Review) -> Check {
     let check = limit.check.clone();
     let Some(relative) = check.relative else { return check };
@@ -78,7 +75,7 @@ pub(super) fn resolved(limit: &Limit<'_>, case: &Case, context: &RelativeContext
     Check { limit: relative.limit(), relative: Some(relative), ..check }
 }
 
-/// A case as a reference names it: the whole of a staged one is `load.stage=all`.
+/// The case with the labels that a reference uses: a staged case is `load.stage=all`.
 fn named(case: &Case) -> Case {
     let whole = case.labels.get(STAGE).is_none() && !case.load.shape.stages().is_empty();
     let labels = if whole { case.labels.with(STAGE, Scalar::Text("all".into())) } else { case.labels.clone() };
@@ -99,12 +96,12 @@ fn by_baseline(check: &Check, case: &Case, context: &RelativeContext<'_>, place:
     }
 }
 
-/// The word that says what the limit is relative to.
+/// The span of `baseline` or `reference` in a limit.
 fn place(limit: &Limit<'_>, to: Against, review: &Review) -> Span {
     underline(limit, to.name(), review)
 }
 
-/// A check about stages as one for each of them, for each is held against its own counterpart.
+/// The checks of stages: a relative limit has a value per stage.
 pub(super) fn stages(limit: &Limit<'_>, about: &[Case], context: &RelativeContext<'_>, review: &mut Review) -> Vec<Check> {
     if limit.check.relative.is_none() {
         return vec![limit.check.clone()];

@@ -1,4 +1,4 @@
-//! `target.url`: a base URL is completed to the path of the protocol.
+//! `target.url`: completes a base URL with the path of the protocol.
 
 use crate::fault::Review;
 use crate::tree::{Data, Node, Part};
@@ -7,10 +7,9 @@ use llmscen_core::api::Api;
 use llmscen_core::url_secrets::shown;
 use std::collections::BTreeSet;
 
-/// What the URL depends on.
 const AXES: [&str; 3] = ["target.url", "target.api", "request.stream"];
 
-/// The path at which the clients of a protocol begin their own; empty: they begin at the host.
+/// The base path of a protocol's clients; empty: the host alone.
 fn base(api: Api) -> &'static str {
     match api {
         Api::Dashscope => "/api/v1",
@@ -20,8 +19,8 @@ fn base(api: Api) -> &'static str {
     }
 }
 
-/// Bytes of a base URL that stay, and what follows them in the whole one: the rest of the protocol's path, and the query.
-/// None for a URL that has a path of its own.
+/// How many bytes of a base URL stay, and what follows them: the rest of the protocol's path, and the query. None for a URL
+/// with another path.
 fn rest(url: &str, api: Api, stream: bool) -> Option<(usize, String)> {
     let (usual, base) = (api.path(stream), base(api));
     let (_, behind) = parts(url);
@@ -36,23 +35,22 @@ fn rest(url: &str, api: Api, stream: bool) -> Option<(usize, String)> {
         .then(|| (url.len() - behind.len() + bare.len(), format!("{missing}{query}")))
 }
 
-/// The URL that requests are posted to, where this one is a base URL.
+/// The complete URL of a base URL.
 pub(super) fn completed(url: &str, api: Api, stream: bool) -> Option<String> {
     rest(url, api, stream).map(|(kept, rest)| format!("{}{rest}", &url[..kept]))
 }
 
-/// The path of Text Generation Inference depends on whether a request streams, and the entries of a mix may differ in that.
+/// The path of Text Generation Inference depends on `stream`, in which mix entries may differ.
 pub(super) fn is_fixed(api: Api, root: &Node) -> bool {
     api != Api::Tgi || root.get("mix").is_none()
 }
 
-/// The note about a URL that was completed.
 pub(super) fn note(url: &str) -> String {
     format!("target.url completed to {}", shown(url))
 }
 
-/// Completes the URL in the tree, so that the resolved plan holds the whole one; where a matrix sets what it depends on, each
-/// case does so for itself.
+/// Completes the URL in the tree, so that the resolved plan has it. If a matrix sets one of its inputs, each case completes its
+/// own.
 pub(crate) fn complete(root: &mut Node, swept: &BTreeSet<String>, review: &mut Review) {
     let Some(entry) = root.entry_at(AXES[0]).filter(|_| AXES.iter().all(|path| !swept.contains(*path))).cloned() else { return };
     let api = root.get("target.api").and_then(Node::text).and_then(|name| Api::parse(&name));
@@ -60,7 +58,7 @@ pub(crate) fn complete(root: &mut Node, swept: &BTreeSet<String>, review: &mut R
     let (Some(url), Some(api)) = (entry.value.text(), api.filter(|api| is_fixed(*api, root))) else { return };
     let Some((kept, rest)) = rest(&url, api, stream) else { return };
     let parts = entry.value.parts.as_deref().map(|parts| spliced(parts, url.len() - kept, &rest));
-    // What a variable ends with stays in the tree; each case drops it.
+    // The end of a variable's value cannot be cut here; each case does that.
     if parts.as_ref().is_some_and(Option::is_none) {
         return;
     }
@@ -70,7 +68,7 @@ pub(crate) fn complete(root: &mut Node, swept: &BTreeSet<String>, review: &mut R
     root.set(AXES[0], entry.key_at, value);
 }
 
-/// The pieces with `rest` in place of their last `cut` bytes. None where those are not the file's own.
+/// Replaces the last `cut` bytes of the parts by `rest`. None where they are not literal.
 fn spliced(parts: &[Part], cut: usize, rest: &str) -> Option<Vec<Part>> {
     let mut parts = parts.to_vec();
     match parts.last_mut() {
@@ -158,7 +156,7 @@ mod tests {
         let whole = read("{url: \"${LLM}\", model: m}", "dataset: openqa", &[("LLM", "http://h")]);
         assert_eq!((urls(&whole), notes(&whole).len()), (vec!["http://h/v1/chat/completions"], 1));
         assert!(whole.plan.resolved.contains("url: http://h/v1/chat/completions\n"), "{}", whole.plan.resolved);
-        // The slash is the variable's: only the cases can drop it.
+        // The slash is part of the variable, so only the cases can drop it.
         let slash = read("{url: \"${LLM}\", model: m}", "dataset: openqa", &[("LLM", "http://h/")]);
         assert_eq!((urls(&slash), notes(&slash).len()), (vec!["http://h/v1/chat/completions"], 1));
     }
