@@ -16,7 +16,7 @@ fn fill_at(node: &mut Node, table: &'static Block, prefix: &str, swept: &dyn Fn(
             && let Some(yaml) = default(node, field.default, prefix, swept)
         {
             let at = node.at.before();
-            node.put(field.name, at, value(yaml, at));
+            node.set_key(field.name, at, value(yaml, at));
         }
         inside(node, field, prefix, swept);
     }

@@ -35,8 +35,8 @@ pub fn differences(base: &str, other: &str) -> Result<Vec<Difference>, String> {
     let read = |text: &str| serde_yaml::from_str::<Value>(text).map_err(|error| error.to_string());
     let (base, other) = (read(base)?, read(other)?);
     let mut found = Vec::new();
-    walk(String::new(), Some(&base), Some(&other), &mut found);
-    let aborts = [&base, &other].iter().any(|plan| ends(plan));
+    collect_differences(String::new(), Some(&base), Some(&other), &mut found);
+    let aborts = [&base, &other].iter().any(|plan| may_abort(plan));
     for difference in &mut found {
         let path = difference.path.as_str();
         let within =
@@ -46,34 +46,34 @@ pub fn differences(base: &str, other: &str) -> Result<Vec<Difference>, String> {
     Ok(found)
 }
 
-fn ends(plan: &Value) -> bool {
+fn may_abort(plan: &Value) -> bool {
     let limits = plan.get("slo").and_then(Value::as_array);
     limits.is_some_and(|limits| limits.iter().any(|limit| limit.get(ENDS).is_some()))
 }
 
-fn walk(path: String, base: Option<&Value>, other: Option<&Value>, found: &mut Vec<Difference>) {
+fn collect_differences(path: String, base: Option<&Value>, other: Option<&Value>, found: &mut Vec<Difference>) {
     match (base, other) {
         (Some(Value::Object(a)), Some(Value::Object(b))) => {
             let more = b.keys().filter(|key| !a.contains_key(*key));
             for key in a.keys().chain(more) {
                 let path = if path.is_empty() { key.clone() } else { format!("{path}.{key}") };
-                walk(path, a.get(key), b.get(key), found);
+                collect_differences(path, a.get(key), b.get(key), found);
             }
         }
         (Some(Value::Array(a)), Some(Value::Array(b))) => {
             for index in 0..a.len().max(b.len()) {
-                walk(format!("{path}[{index}]"), a.get(index), b.get(index), found);
+                collect_differences(format!("{path}[{index}]"), a.get(index), b.get(index), found);
             }
         }
         _ if base == other => {}
         _ => {
-            let [base, other] = [base, other].map(|value| value.map(told));
+            let [base, other] = [base, other].map(|value| value.map(display_value));
             found.push(Difference { path, base, other, harmless: false });
         }
     }
 }
 
-fn told(value: &Value) -> String {
+fn display_value(value: &Value) -> String {
     match value {
         Value::String(text) => text.clone(),
         value => value.to_string(),

@@ -2,7 +2,7 @@
 
 mod page;
 
-use crate::fault::page::{Page, beside, clipped, shortened, shortened_help};
+use crate::fault::page::{Page, clipped, fits_snippet, shortened, shortened_help};
 use crate::source::{COMMAND_LINE, Sources};
 use crate::tree::Span;
 use miette::{Diagnostic, GraphicalReportHandler, GraphicalTheme, LabeledSpan, SourceCode};
@@ -66,7 +66,7 @@ pub(crate) struct Expanded {
     /// Depth of nesting.
     pub depth: usize,
     /// Whether exceeding the bound was reported.
-    pub said: bool,
+    pub is_reported: bool,
 }
 
 /// Collects errors and warnings while a scenario is compiled, with the texts they point into.
@@ -100,13 +100,13 @@ impl Review {
     /// Reports an error, except in a text in which a variable is not set: that is a consequence.
     pub fn push(&mut self, mistake: Mistake) {
         if !self.lacking.contains(&mistake.at) {
-            self.file(mistake);
+            self.record(mistake);
         }
     }
 
     /// Reports that the variable `name` in the text at `at` is not set.
     pub fn lacks(&mut self, at: Span, name: &str, mistake: Mistake) {
-        self.file(Mistake { variable: Some(name.to_owned()), ..mistake });
+        self.record(Mistake { variable: Some(name.to_owned()), ..mistake });
         self.lacking.insert(at);
     }
 
@@ -122,7 +122,7 @@ impl Review {
         }
     }
 
-    fn file(&mut self, mistake: Mistake) {
+    fn record(&mut self, mistake: Mistake) {
         self.mistakes.push(Mistake { section: self.section.clone(), ..mistake });
     }
 
@@ -137,7 +137,7 @@ impl Review {
     }
 
     fn remark(&mut self, at: Span, message: String, note: bool) {
-        let (line, column) = self.sources.place(at);
+        let (line, column) = self.sources.line_and_column(at);
         let warning = Warning { file: self.sources.name(at.file).to_owned(), line, column, message, note };
         if self.warned.insert(warning.clone()) {
             self.warnings.push(warning);
@@ -145,12 +145,12 @@ impl Review {
     }
 
     /// Whether a section has no known errors.
-    pub fn clean(&self, section: &str) -> bool {
+    pub fn is_section_clean(&self, section: &str) -> bool {
         self.mistakes.iter().all(|mistake| mistake.section != section)
     }
 
     /// Drops all errors, because the next one explains them.
-    pub fn forget(&mut self) {
+    pub fn clear_errors(&mut self) {
         self.mistakes.clear();
     }
 
@@ -224,17 +224,18 @@ impl Fault {
         let again = (!mistake.again.is_empty()).then(|| repeated(&mistake, sources));
         let place = mistake.at;
         let shown = |at: Span| clipped(page.text(), at.range());
-        let near = |at: Span| at.file == place.file && beside(page.text(), shown(place), shown(at));
+        let near = |at: Span| at.file == place.file && fits_snippet(page.text(), shown(place), shown(at));
         let (here, elsewhere): (Vec<_>, Vec<_>) = mistake.also.into_iter().partition(|(at, _)| near(*at));
         let (words, range) = label(mistake.label, mistake.at);
         let first = LabeledSpan::new_primary_with_span(words, range);
         let others = here.into_iter().map(|(at, words)| label(words, at));
         let labels: Vec<LabeledSpan> =
             std::iter::once(first).chain(others.map(|(words, range)| LabeledSpan::new_with_span(words, range))).collect();
-        let remote =
-            elsewhere.into_iter().map(|(at, label)| format!("{label}: {}:{}", sources.name(at.file), sources.place(at).0));
+        let remote = elsewhere
+            .into_iter()
+            .map(|(at, label)| format!("{label}: {}:{}", sources.name(at.file), sources.line_and_column(at).0));
         let help: Vec<String> = again.into_iter().chain(mistake.help.take()).chain(remote).collect();
-        let (line, column) = sources.place(mistake.at);
+        let (line, column) = sources.line_and_column(mistake.at);
         Fault {
             message: shortened(mistake.message),
             labels,
@@ -378,7 +379,7 @@ fn join_variables(mistakes: Vec<Mistake>) -> Vec<Mistake> {
 fn repeated(mistake: &Mistake, sources: &Sources) -> String {
     let spans: Vec<Span> = std::iter::once(mistake.at).chain(mistake.again.iter().copied()).collect();
     let place = |at: &Span| {
-        let line = sources.place(*at).0;
+        let line = sources.line_and_column(*at).0;
         if at.file == mistake.at.file { format!("line {line}") } else { format!("{}:{line}", sources.name(at.file)) }
     };
     let mut places: Vec<String> = spans.iter().map(place).collect();

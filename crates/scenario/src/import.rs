@@ -10,7 +10,7 @@ mod lmdeploy;
 mod sglang;
 mod vllm;
 
-use crate::import::command::{Command, Line, recognize};
+use crate::import::command::{Command, CommandLine, recognize};
 use crate::import::draft::Draft;
 use serde_json::Value;
 
@@ -141,7 +141,7 @@ pub enum ImportError {
         near: Option<&'static str>,
     },
     /// A word that belongs to no flag.
-    #[error("`{0}` belongs to no flag; put a value with spaces in quotes")]
+    #[error("`{0}` does not belong to a flag; put a value with spaces in quotes")]
     Stray(String),
     /// A flag without its value.
     #[error("`{0}` has no value")]
@@ -157,7 +157,7 @@ pub enum ImportError {
         expected: &'static str,
     },
     /// The tool has no such command.
-    #[error("the command line names no command of {tool}; write one of {known}")]
+    #[error("the command line has no command of {tool}; use one of {known}")]
     Command {
         /// The tool.
         tool: &'static str,
@@ -165,7 +165,7 @@ pub enum ImportError {
         known: String,
     },
     /// An unclosed quote.
-    #[error("a quote in the command line is not closed")]
+    #[error("the command line has an unclosed quote")]
     Quote,
     /// A required value is missing.
     #[error("the command line has no {0}")]
@@ -181,12 +181,12 @@ pub enum ImportError {
 /// An unknown flag, an invalid value, or a missing required value.
 pub fn import(tool: Tool, args: &[String]) -> Result<Imported, ImportError> {
     let invocation = recognize(tool, args)?;
-    let mut draft = Draft::new(Line::parse(tool, &invocation)?);
-    draft.put("version", 1);
+    let mut draft = Draft::new(CommandLine::parse(tool, &invocation)?);
+    draft.set("version", 1);
     (invocation.command.translate)(&mut draft)?;
     if draft.get("target/model").is_none() {
         // The tools use the server's first model; a repeatable plan names it.
-        draft.refer("target/model", "${LLM_MODEL}");
+        draft.set_variable("target/model", "${LLM_MODEL}");
     }
     draft.finish(tool)
 }

@@ -5,7 +5,7 @@ use crate::parse::parse;
 use crate::schema_table::{Block, Kind};
 use crate::sections::scenario::SCENARIO;
 use crate::source::{COMMAND_LINE, scenarios_near};
-use crate::suggest::{list, meant_or, near};
+use crate::suggest::{list, meant_or, nearest};
 use crate::tree::{Data, Entry, Node, Span};
 use crate::vars::Variables;
 use crate::{Input, source, sweep};
@@ -24,13 +24,13 @@ pub(crate) fn read_layers(input: &Input<'_>, review: &mut Review) -> Option<Vec<
     };
     let mut chain = vec![(input.path.canonicalize().unwrap_or_else(|_| input.path.to_path_buf()), name)];
     let mut layers = Vec::new();
-    let read = layer(file, input.env, &mut chain, &mut layers, review);
+    let read = add_layer(file, input.env, &mut chain, &mut layers, review);
     if read.is_none() || input.text.is_none() && is_own_output(&layers) {
         if input.text.is_none() && (review.is_clean() || is_foreign(input.path)) {
-            let named = named(&input.path.display().to_string(), review);
+            let named = argument_span(&input.path.display().to_string(), review);
             let mistake = Mistake::new(named, format!("{} is not a scenario", input.path.display()), "named here");
-            review.forget();
-            review.push(mistake.help(existing(input.path)));
+            review.clear_errors();
+            review.push(mistake.help(suggest_file(input.path)));
         }
         return None;
     }
@@ -44,24 +44,24 @@ pub(crate) fn merge_layers(layers: Vec<Node>) -> Node {
 }
 
 fn read_first(path: &Path, name: &str, review: &mut Review) -> Option<usize> {
-    let at = named(name, review);
+    let at = argument_span(name, review);
     if path.try_exists().is_ok_and(|exists| !exists) {
         let mistake = Mistake::new(at, format!("scenario file not found: {name}"), "named here");
-        review.push(mistake.help(existing(path)));
+        review.push(mistake.help(suggest_file(path)));
         return None;
     }
     source::load(at, path, name, review)
 }
 
 /// The span of a path given on the command line.
-fn named(name: &str, review: &mut Review) -> Span {
+fn argument_span(name: &str, review: &mut Review) -> Span {
     Span { file: review.sources.add(COMMAND_LINE, name, PathBuf::new()), start: 0, end: name.len() }
 }
 
 /// Suggests a scenario file in place of one that is missing or something else.
-fn existing(path: &Path) -> String {
+fn suggest_file(path: &Path) -> String {
     let files = scenarios_near(path);
-    let meant = near(stem(path), files.iter().map(|file| stem(Path::new(file))));
+    let meant = nearest(stem(path), files.iter().map(|file| stem(Path::new(file))));
     let meant = files.iter().find(|file| meant == Some(stem(Path::new(file))));
     match (meant, files.len()) {
         (Some(meant), _) => format!("did you mean {meant}?"),
@@ -91,7 +91,7 @@ fn is_own_output(layers: &[Node]) -> bool {
 }
 
 /// Adds a file to `layers`, after those that it extends. None where it is not a scenario.
-fn layer(
+fn add_layer(
     file: usize,
     env: &BTreeMap<String, String>,
     chain: &mut Vec<(PathBuf, String)>,
@@ -104,14 +104,14 @@ fn layer(
     if !matches!(node.data, Data::Map(_)) {
         let mistake = match node.data {
             Data::Null => Mistake::new(start, "this file is empty", "expected a scenario"),
-            _ => Mistake::new(start, "a scenario is a mapping", format!("this file holds {}", node.noun())),
+            _ => Mistake::new(start, "a scenario must be a mapping", format!("this file contains {}", node.noun())),
         };
-        review.push(mistake.help("The smallest one has `version`, `name`, `target`, `dataset` and `load`."));
+        review.push(mistake.help("The minimum is `version`, `name`, `target`, `dataset` and `load`."));
         return None;
     }
     spell_out(&mut node, &SCENARIO);
     if let Some(extends) = node.remove("extends")
-        && base(&extends, env, chain, layers, review).is_none()
+        && add_base(&extends, env, chain, layers, review).is_none()
     {
         review.partial = true;
     }
@@ -122,7 +122,7 @@ fn layer(
 /// Maximum length of the chain of `extends`.
 const MOST_LAYERS: usize = 32;
 
-fn base(
+fn add_base(
     extends: &Entry,
     env: &BTreeMap<String, String>,
     chain: &mut Vec<(PathBuf, String)>,
@@ -135,14 +135,14 @@ fn base(
     let value = variables.text(&extends.value, review);
     let Some(named) = value.text() else {
         let label = format!("expected a file name, found {}", extends.value.noun());
-        review.push(Mistake::new(at, "`extends` is text", label));
+        review.push(Mistake::new(at, "`extends` must be text", label));
         return None;
     };
     let path = source::find_file(at, &named, review)?;
-    let shown = review.sources.shown(at.file, &named, &path);
+    let shown = review.sources.display_path(at.file, &named, &path);
     if let Some(first) = chain.iter().position(|(own, _)| *own == path) {
         let names: Vec<&str> = chain[first..].iter().map(|(_, name)| name.as_str()).chain([shown.as_str()]).collect();
-        let mistake = Mistake::new(at, "`extends` goes round in a circle", "leads back to a file above");
+        let mistake = Mistake::new(at, "circular `extends`", "extends a file that extends it");
         review.push(mistake.help(names.join(" → ")));
         return None;
     }
@@ -153,7 +153,7 @@ fn base(
     }
     let file = source::load(at, &path, &shown, review)?;
     chain.push((path, shown));
-    layer(file, env, chain, layers, review)
+    add_layer(file, env, chain, layers, review)
 }
 
 /// Keys that a file of objectives may override.
@@ -181,7 +181,8 @@ pub(crate) fn objectives(path: &Path, review: &mut Review) -> Option<Node> {
             review.is_clean().then_some(node)
         }
         _ => {
-            let found = if node.is_null() { "this file is empty".to_owned() } else { format!("this file holds {}", node.noun()) };
+            let found =
+                if node.is_null() { "this file is empty".to_owned() } else { format!("this file contains {}", node.noun()) };
             let first = Span { end: at.start + text.chars().next().map_or(0, char::len_utf8), ..at };
             let mistake = Mistake::new(first, found, "expected a list of SLOs, or a scenario");
             review.push(mistake.help("For example `[\"ttft.p95 < 500ms\"]`."));
@@ -195,7 +196,7 @@ pub(crate) fn replace(root: &mut Node, over: Node) {
     if let Data::Map(entries) = over.data {
         for entry in entries {
             root.remove(&entry.key);
-            root.put(&entry.key, entry.key_at, entry.value);
+            root.set_key(&entry.key, entry.key_at, entry.value);
         }
     }
     spell_out(root, &SCENARIO);
@@ -257,9 +258,9 @@ pub(crate) fn set(root: &mut Node, settings: &[(String, String)], review: &mut R
     for (path, value) in settings {
         let file = review.sources.add("--set", format!("{path}={value}"), PathBuf::new());
         let at = Span { file, start: 0, end: path.len() };
-        if !known(path) {
+        if !is_settable(path) {
             let paths: Vec<String> = SCENARIO.scalar_paths().into_iter().map(|(path, _)| path).collect();
-            let near = near(path, paths.iter().map(String::as_str));
+            let near = nearest(path, paths.iter().map(String::as_str));
             let label = meant_or(near, "does not exist");
             review.push(
                 Mistake::new(at, format!("unknown path `{path}`"), label)
@@ -268,7 +269,7 @@ pub(crate) fn set(root: &mut Node, settings: &[(String, String)], review: &mut R
             continue;
         }
         let shift = path.len() + 1;
-        let text = literal(path, value).then(|| {
+        let text = is_literal(path, value).then(|| {
             let at = Span { file, start: shift, end: shift + value.len() };
             Node::new(at, Data::Text(value.clone()))
         });
@@ -276,17 +277,17 @@ pub(crate) fn set(root: &mut Node, settings: &[(String, String)], review: &mut R
         match path.strip_prefix("matrix.") {
             Some(axis) => {
                 let mut matrix = root.remove("matrix").map_or(Node::new(at, Data::Null), |entry| entry.value);
-                matrix.put(axis, at, value);
-                root.put("matrix", at, matrix);
+                matrix.set_key(axis, at, value);
+                root.set_key("matrix", at, matrix);
             }
             None => {
-                sweep::fix(root, path, &value);
+                sweep::override_axis(root, path, &value);
                 review.fixed.push(path.clone());
                 let something = !value.is_null();
                 root.set(path, at, value);
                 if something && root.get(path).is_none() {
-                    let mistake = Mistake::new(at, format!("`{path}` leads nowhere"), "there is no such item");
-                    review.push(mistake.help("The item of a list is named by its `name`, or by its index from 0."));
+                    let mistake = Mistake::new(at, format!("`{path}` does not exist"), "no such item");
+                    review.push(mistake.help("Items of a list are addressed by `name`, or by index from 0."));
                 }
             }
         }
@@ -296,7 +297,7 @@ pub(crate) fn set(root: &mut Node, settings: &[(String, String)], review: &mut R
 
 /// Whether the value of a setting is plain text. The shell has already removed quotes, so it is YAML only where YAML reads all
 /// of it: `@file`, `*`, `a: b` and `a #b` are text where the field takes text.
-fn literal(path: &str, value: &str) -> bool {
+fn is_literal(path: &str, value: &str) -> bool {
     let written = value.trim();
     if written.is_empty() || written.starts_with(['"', '\'', '[', '{']) && !written.starts_with("{{") {
         return false;
@@ -313,7 +314,7 @@ fn literal(path: &str, value: &str) -> bool {
     }
 }
 
-fn known(path: &str) -> bool {
+fn is_settable(path: &str) -> bool {
     path.starts_with("matrix.")
         || (path != "extends" && SCENARIO.kind_at(path).is_some_and(|kind| !matches!(kind, Kind::Planned)))
 }

@@ -44,7 +44,7 @@ impl<'t> Builder<'t, '_> {
             match event {
                 Event::StreamStart | Event::DocumentEnd => {}
                 Event::DocumentStart(..) if root.is_some() => {
-                    let help = "A scenario is one YAML document; put the second one into a file of its own.";
+                    let help = "A scenario is a single YAML document; move the second one to another file.";
                     return self.stop(Mistake::new(at, "a second document", "begins here").help(help));
                 }
                 Event::DocumentStart(..) => {
@@ -102,12 +102,12 @@ impl<'t> Builder<'t, '_> {
                 Some(node) => {
                     self.count(size(&node), at)?;
                     if self.depth + depth(&node) > DEEPEST + 1 {
-                        let message = format!("more than {DEEPEST} values within each other");
-                        return self.stop(Mistake::new(at, message, "stands for a value that is too deep here"));
+                        let message = format!("more than {DEEPEST} levels of nesting");
+                        return self.stop(Mistake::new(at, message, "this alias is nested too deep"));
                     }
                     Some(node)
                 }
-                None => self.stop(Mistake::new(at, "an alias inside of its own anchor", "stands for itself")),
+                None => self.stop(Mistake::new(at, "an alias inside its own anchor", "refers to itself")),
             },
             _ => self.stop(Mistake::new(at, "invalid YAML: a value is missing", "the parser stopped here")),
         }
@@ -116,7 +116,7 @@ impl<'t> Builder<'t, '_> {
     fn count(&mut self, nodes: usize, at: Span) -> Option<()> {
         self.nodes += nodes;
         if self.nodes > MOST_NODES {
-            return self.stop(Mistake::new(at, format!("more than {MOST_NODES} values in one file"), "too many from here on"));
+            return self.stop(Mistake::new(at, format!("more than {MOST_NODES} values in one file"), "the first one too many"));
         }
         Some(())
     }
@@ -130,8 +130,8 @@ impl<'t> Builder<'t, '_> {
 
     fn scalar(&mut self, text: &str, style: ScalarStyle, tag: Option<&Tag>, at: Span) -> Data {
         if let Some(tag) = tag.filter(|tag| !tag.is_yaml_core_schema()) {
-            let mistake = Mistake::new(at, format!("a tag `{}`", tag.original()), "has a tag in front of it");
-            self.review.push(mistake.help("Tags have no meaning in a scenario; leave it out."));
+            let mistake = Mistake::new(at, format!("a tag `{}`", tag.original()), "this value has a tag");
+            self.review.push(mistake.help("Tags have no meaning in a scenario; remove it."));
         }
         let is_text = tag.and_then(Tag::core_suffix) == Some("str");
         // The parser reads an empty value as `~`.
@@ -194,7 +194,7 @@ impl<'t> Builder<'t, '_> {
             Data::List(items) if items.iter().all(|item| matches!(item.data, Data::Map(_))) => {
                 merges.extend(items.iter().cloned())
             }
-            _ => self.review.push(Mistake::new(value.at, "`<<` takes a mapping", format!("found {}", value.noun()))),
+            _ => self.review.push(Mistake::new(value.at, "`<<` needs a mapping", format!("found {}", value.noun()))),
         }
     }
 
@@ -294,7 +294,7 @@ mod tests {
             ("a: @x\n", "1:4 invalid YAML: a value begins with `@`"),
             ("a: 1\n---\nb: 1\n", "2:1 a second document"),
             ("a: {b: 1\n", "1:4 invalid YAML: unclosed bracket `{`"),
-            ("a: &x [*x]\n", "1:8 an alias inside of its own anchor"),
+            ("a: &x [*x]\n", "1:8 an alias inside its own anchor"),
             ("? [a]\n: b\n", "1:3 a key must be text"),
             ("a: !x b\n", "1:7 a tag `!x`"),
         ] {

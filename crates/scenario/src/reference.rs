@@ -6,8 +6,8 @@ use std::fmt::Write;
 
 const HEAD: &str = "# The scenario file
 
-One YAML file is one versioned benchmark plan. `llmscen schema --markdown` prints this page from the tables that a file is
-checked with, and `llmscen schema` prints the same as a JSON Schema for editors. Every example is valid.
+One YAML file is one versioned benchmark plan. `llmscen schema --markdown` prints this page from the tables that files are
+checked with, and `llmscen schema` prints a JSON Schema for editors. Every example is valid.
 
 ```yaml
 version: 1
@@ -19,8 +19,8 @@ slo: [ \"ttft.p95 < 500ms\", \"error_rate < 1%\" ]
 ```
 
 `${ENV}` and `${ENV:-default}` in any text are variables of the environment, `{{ vars.x }}` is a value of `vars`; paths are
-relative to the file that names them, or else to the working directory. A key that does not exist is an error, and so is one
-that contradicts another.
+relative to the file that names them, then to the working directory. Unknown keys and keys that
+contradict each other are errors.
 ";
 
 /// How keys work together; follows the tables.
@@ -29,21 +29,21 @@ const GUIDE: &str = include_str!("reference/guide.md");
 /// The reference page: every section with its keys, types, defaults, meaning and examples.
 pub fn markdown() -> String {
     let mut page = HEAD.to_owned();
-    section(&mut page, "", &SCENARIO);
+    write_section(&mut page, "", &SCENARIO);
     page + GUIDE
 }
 
 /// Writes the table of a block, the words of its choices, and its inner blocks.
-fn section(page: &mut String, path: &str, table: &'static Block) {
+fn write_section(page: &mut String, path: &str, table: &'static Block) {
     let fields = || table.fields.iter().filter(|field| !matches!(field.kind, Kind::Planned));
     let heading = if path.is_empty() { "The file".to_owned() } else { format!("`{path}`") };
     let _ = write!(page, "\n## {heading}\n\n{}\n\n", table.doc);
     page.push_str("| field | type | default | what it means | example |\n|---|---|---|---|---|\n");
     for field in fields() {
-        row(page, field);
+        write_row(page, field);
     }
     for field in fields() {
-        if let Some(words) = words(&field.kind) {
+        if let Some(words) = choice_words(&field.kind) {
             let _ = write!(page, "\n`{}` is one of:\n\n", field.name);
             words.iter().for_each(|(word, doc)| _ = writeln!(page, "- `{word}`: {doc}"));
         }
@@ -53,22 +53,22 @@ fn section(page: &mut String, path: &str, table: &'static Block) {
         match &field.kind {
             // Sections of a mix entry are described at the top level.
             Kind::Block(block) if !path.is_empty() && section_of(block).is_some() => {}
-            Kind::Block(block) => section(page, &inner, block),
-            Kind::List(Kind::Block(block)) => section(page, &format!("{inner}[]"), block),
+            Kind::Block(block) => write_section(page, &inner, block),
+            Kind::List(Kind::Block(block)) => write_section(page, &format!("{inner}[]"), block),
             _ => {}
         }
     }
 }
 
-fn words(kind: &'static Kind) -> Option<&'static [(&'static str, &'static str)]> {
+fn choice_words(kind: &'static Kind) -> Option<&'static [(&'static str, &'static str)]> {
     match kind {
         Kind::Choice(words, _) => Some(words),
-        Kind::List(inner) => words(inner),
+        Kind::List(inner) => choice_words(inner),
         _ => None,
     }
 }
 
-fn row(page: &mut String, field: &'static Field) {
+fn write_row(page: &mut String, field: &'static Field) {
     let code = |yaml: &str| format!("`{}`", yaml.replace('|', "\\|"));
     let default = match field.default {
         _ if field.required => "required".to_owned(),
@@ -79,16 +79,16 @@ fn row(page: &mut String, field: &'static Field) {
         Default::Where(beside, words, yaml) => format!("{} with `{beside}: {}`", code(yaml), words.join("`, `")),
     };
     let example = field.example.map_or(String::new(), |yaml| code(&format!("{}: {yaml}", field.name)));
-    let (kind, doc) = (of(&field.kind).replace('|', "\\|"), field.doc.replace('|', "\\|"));
+    let (kind, doc) = (describe_kind(&field.kind).replace('|', "\\|"), field.doc.replace('|', "\\|"));
     let _ = writeln!(page, "| `{}` | {kind} | {default} | {doc} | {example} |", field.name);
 }
 
 /// A short description of a kind.
-fn of(kind: &'static Kind) -> String {
+fn describe_kind(kind: &'static Kind) -> String {
     match kind {
         Kind::Bool => "`true`, `false`".to_owned(),
-        Kind::Whole(low, high) => whole(*low, *high),
-        Kind::Number(low, high) => number(*low, *high),
+        Kind::Whole(low, high) => whole_range(*low, *high),
+        Kind::Number(low, high) => number_range(*low, *high),
         Kind::Text => "text".to_owned(),
         Kind::Secret => "text, kept secret".to_owned(),
         Kind::File => "file or folder".to_owned(),
@@ -97,10 +97,10 @@ fn of(kind: &'static Kind) -> String {
         Kind::Leaf(leaf) => leaf.expected.to_owned(),
         Kind::List(Kind::Choice(..)) => "list of words, see below".to_owned(),
         Kind::List(Kind::Block(_)) => "list of blocks".to_owned(),
-        Kind::List(inner) => format!("list: {}", of(inner)),
+        Kind::List(inner) => format!("list: {}", describe_kind(inner)),
         Kind::Block(_) => "block".to_owned(),
         Kind::Over(_) => "block, a part of it".to_owned(),
-        Kind::Map(inner) => format!("mapping to {}", of(inner)),
+        Kind::Map(inner) => format!("mapping to {}", describe_kind(inner)),
         Kind::Json => "any value".to_owned(),
         Kind::Template => "file, or mapping".to_owned(),
         Kind::Matrix => "mapping of paths to lists".to_owned(),
@@ -108,7 +108,7 @@ fn of(kind: &'static Kind) -> String {
     }
 }
 
-fn whole(low: i64, high: i64) -> String {
+fn whole_range(low: i64, high: i64) -> String {
     match (low, high) {
         (low, high) if low == high => format!("`{low}`"),
         (i64::MIN, _) => "whole number".to_owned(),
@@ -117,7 +117,7 @@ fn whole(low: i64, high: i64) -> String {
     }
 }
 
-fn number(low: f64, high: f64) -> String {
+fn number_range(low: f64, high: f64) -> String {
     match (low == f64::MIN_POSITIVE, high.is_finite()) {
         (true, _) => "number above 0".to_owned(),
         (false, true) => format!("number, {low} to {high}"),
@@ -239,7 +239,7 @@ mod tests {
         let page = markdown();
         for (path, field) in fields("", &SCENARIO) {
             assert!(page.contains(&format!("| `{}` |", field.name)), "{path}");
-            for (word, doc) in words(&field.kind).unwrap_or_default() {
+            for (word, doc) in choice_words(&field.kind).unwrap_or_default() {
                 assert!(page.contains(&format!("- `{word}`: {doc}\n")), "{path} {word}");
             }
         }

@@ -33,10 +33,10 @@ pub enum RenderError {
         message: String,
     },
     /// `max_tokens: { from: item.x }`, and the row has no such number.
-    #[error("the dataset's row has no number `{0}`, which `max_tokens` is to come from")]
+    #[error("the dataset's row has no number `{0}`, which `max_tokens` reads")]
     Length(String),
     /// The body is not a mapping.
-    #[error("a request body is a mapping, this one is not")]
+    #[error("a request body must be a mapping")]
     Shape,
 }
 
@@ -60,16 +60,16 @@ pub struct Renderer {
     case: Case,
     body: Body,
     /// The body is the protocol's default: fields without a value are omitted.
-    own: bool,
+    is_default_body: bool,
     extra: Body,
     labels: Map<String, Value>,
     /// The protocol has a `stream` field in the body; others use the path or a header.
-    says_stream: bool,
+    has_stream_field: bool,
     stream_options: Option<Value>,
     /// The body has the field `model`.
-    names_model: bool,
+    has_model_field: bool,
     /// Paths of the output limit in the body, with alternative names.
-    limits: Vec<String>,
+    limit_paths: Vec<String>,
 }
 
 const MAX_TOKENS: &str = "max_tokens";
@@ -87,7 +87,7 @@ impl Renderer {
         // A whole body from the dataset may request a stream where the scenario does not.
         let stream_options = protocol_body(true).get("stream_options").cloned();
         let protocol_body = protocol_body(streams(&case.request));
-        let own = case.request.template.is_none();
+        let is_default_body = case.request.template.is_none();
         let template = case.request.template.clone().unwrap_or_else(|| {
             let mut own = protocol_body.clone();
             if let Value::Object(own) = &mut own {
@@ -104,13 +104,13 @@ impl Renderer {
         Ok(Renderer {
             case: case.clone(),
             body: Body::compile(&template, "")?,
-            own,
+            is_default_body,
             extra: Body::compile(&Value::Object(case.request.extra.clone()), "")?,
             labels,
-            says_stream: protocol_body.get("stream").is_some(),
+            has_stream_field: protocol_body.get("stream").is_some(),
             stream_options,
-            names_model: [&template, &protocol_body].iter().any(|body| body.get("model").is_some()),
-            limits: place.into_iter().chain(other).collect(),
+            has_model_field: [&template, &protocol_body].iter().any(|body| body.get("model").is_some()),
+            limit_paths: place.into_iter().chain(other).collect(),
         })
     }
 
@@ -126,19 +126,19 @@ impl Renderer {
         let (api, system) = (self.case.target.api, self.case.dataset.system.as_deref());
         let scope = Scope::new((model, seq, max_tokens), prompt, &self.labels, (system, api));
         let mut body = match &prompt.body {
-            Some(whole) => self.whole(whole, prompt, model),
-            None => self.template(&scope)?,
+            Some(whole) => self.body_from_data(whole, prompt, model),
+            None => self.render_template(&scope)?,
         };
-        self.fill(&mut body, max_tokens, prompt);
+        self.fill_fields(&mut body, max_tokens, prompt);
         let Value::Object(extra) = self.extra.eval(&scope, false)? else { return Err(RenderError::Shape) };
         self.ask_for_counts(&mut body, &extra);
         body::merge_fields(&mut body, extra);
-        self.include(&mut body);
+        self.add_includes(&mut body);
         Ok(Rendered {
             model: body.get("model").and_then(Value::as_str).unwrap_or(model).to_owned(),
-            streamed: self.streamed(&body),
-            max_tokens: self.limit(&body, max_tokens),
-            items: self.items(&body),
+            streamed: self.is_streamed(&body),
+            max_tokens: self.output_limit(&body, max_tokens),
+            items: self.count_documents(&body),
             bytes: serde_json::to_vec(&body).map_err(|_| RenderError::Shape)?,
         })
     }
@@ -151,26 +151,26 @@ impl Renderer {
         }
     }
 
-    fn template(&self, scope: &Scope<'_>) -> Result<Map<String, Value>, RenderError> {
-        match self.body.eval(scope, self.own)? {
+    fn render_template(&self, scope: &Scope<'_>) -> Result<Map<String, Value>, RenderError> {
+        match self.body.eval(scope, self.is_default_body)? {
             Value::Object(map) => Ok(map),
             _ => Err(RenderError::Shape),
         }
     }
 
     /// A body from the dataset replaces the template. The model is filled in; a model that the row names overrides the body's.
-    fn whole(&self, whole: &Map<String, Value>, prompt: &Prompt, model: &str) -> Map<String, Value> {
+    fn body_from_data(&self, whole: &Map<String, Value>, prompt: &Prompt, model: &str) -> Map<String, Value> {
         let mut body = whole.clone();
-        if self.names_model && (prompt.model.is_some() || !body.contains_key("model")) {
+        if self.has_model_field && (prompt.model.is_some() || !body.contains_key("model")) {
             body.insert("model".to_owned(), json!(model));
         }
-        self.limit_whole(&mut body, prompt);
+        self.override_body(&mut body, prompt);
         body
     }
 
     /// The length of the row overrides that of its body, under the name that the body uses. Custom protocols use the names of
     /// the chat API.
-    fn limit_whole(&self, body: &mut Map<String, Value>, prompt: &Prompt) {
+    fn override_body(&self, body: &mut Map<String, Value>, prompt: &Prompt) {
         let custom = self.case.target.api == Api::Custom;
         let place =
             |field: &str| if custom { Some(field.to_owned()) } else { self.case.target.api.place(field).map(Cow::into_owned) };
@@ -179,7 +179,7 @@ impl Renderer {
                 body::set_field(body, &path, value.clone());
             }
         }
-        let names = if custom { &[MAX_TOKENS.to_owned(), NEW_LIMIT.to_owned()][..] } else { &self.limits };
+        let names = if custom { &[MAX_TOKENS.to_owned(), NEW_LIMIT.to_owned()][..] } else { &self.limit_paths };
         let own = names.iter().find(|path| body::get_field(body, path).is_some()).or(names.first());
         if let (Some(max_tokens), Some(path)) = (prompt.max_tokens, own) {
             body::set_field(body, path, json!(max_tokens));
@@ -187,12 +187,12 @@ impl Renderer {
     }
 
     /// Adds fields of the prompt and of `request` that the template does not have.
-    fn fill(&self, body: &mut Map<String, Value>, max_tokens: Option<u64>, prompt: &Prompt) {
-        if self.says_stream {
+    fn fill_fields(&self, body: &mut Map<String, Value>, max_tokens: Option<u64>, prompt: &Prompt) {
+        if self.has_stream_field {
             body.entry("stream").or_insert(Value::Bool(self.case.request.stream));
         }
-        if let (Some(max_tokens), Some(path)) = (max_tokens, self.limits.first())
-            && !self.limits.iter().any(|path| body::get_field(body, path).is_some())
+        if let (Some(max_tokens), Some(path)) = (max_tokens, self.limit_paths.first())
+            && !self.limit_paths.iter().any(|path| body::get_field(body, path).is_some())
         {
             body::fill_field(body, path, json!(max_tokens));
         }
@@ -215,7 +215,7 @@ impl Renderer {
     }
 
     /// Adds what a field needs to the body's `include` list, also to that of the template or `extra`.
-    fn include(&self, body: &mut Map<String, Value>) {
+    fn add_includes(&self, body: &mut Map<String, Value>) {
         let puts = self.case.request.sampling.iter().flat_map(|(field, value)| self.case.target.api.puts(field, value));
         for (_, needed) in puts.filter(|(path, _)| path == "include") {
             if let (Some(Value::Array(list)), Value::Array(needed)) = (body.get_mut("include"), needed) {
@@ -226,20 +226,20 @@ impl Renderer {
     }
 
     /// Number of documents to rank: the response may name only the best. Embeddings are counted in the response.
-    fn items(&self, body: &Map<String, Value>) -> Option<u64> {
+    fn count_documents(&self, body: &Map<String, Value>) -> Option<u64> {
         let documents = (self.case.target.api == Api::Rerank).then(|| body.get("documents").or_else(|| body.get("texts")));
         Some(documents??.as_array()?.len() as u64)
     }
 
     /// Whether a body requests a stream; where the protocol has no such field, the scenario decides.
-    fn streamed(&self, body: &Map<String, Value>) -> bool {
+    fn is_streamed(&self, body: &Map<String, Value>) -> bool {
         let said = body.get("stream").and_then(Value::as_bool);
-        said.unwrap_or(!self.says_stream && self.case.request.stream)
+        said.unwrap_or(!self.has_stream_field && self.case.request.stream)
     }
 
     /// Output tokens that a body allows. With `api: custom` the place is not known, so the drawn length is used.
-    fn limit(&self, body: &Map<String, Value>, max_tokens: Option<u64>) -> Option<u64> {
-        let said = self.limits.iter().find_map(|path| body::get_field(body, path)).and_then(Value::as_u64);
+    fn output_limit(&self, body: &Map<String, Value>, max_tokens: Option<u64>) -> Option<u64> {
+        let said = self.limit_paths.iter().find_map(|path| body::get_field(body, path)).and_then(Value::as_u64);
         said.or(max_tokens.filter(|_| self.case.target.api == Api::Custom))
     }
 }

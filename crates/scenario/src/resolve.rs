@@ -4,8 +4,8 @@
 use crate::fault::Review;
 use crate::schema_table::{Block, Kind, Leaf};
 use crate::secrets::{
-    TextSyntax, USUAL_HEADERS, behind_flags, by_name, escaped, from_env, is_hidden, keeps_name, looks_secret, named, written,
-    written_part,
+    TextSyntax, USUAL_HEADERS, behind_flags, by_name, by_variable, escape_text, from_env, is_hidden, keeps_name, looks_secret,
+    write_part, write_text,
 };
 use crate::sections::local;
 use crate::sections::server::{ARGUMENT, COMMAND, command};
@@ -33,7 +33,7 @@ fn is_secret_header(name: &str, value: &Node) -> bool {
 }
 
 pub(crate) fn resolve(root: &Node, table: &'static Block, review: &mut Review) -> String {
-    let mut writer = Writer { review, unnamed: 0, local: local::meant(root), known: known(root) };
+    let mut writer = Writer { review, unnamed: 0, local: local::is_possible(root), known: known_secrets(root) };
     let value = Value::Object(writer.block(root, table));
     yaml::write(&value)
 }
@@ -84,7 +84,7 @@ impl Writer<'_> {
             Kind::File => self.file(node),
             Kind::Hub => self.hub(node),
             Kind::Secret => self.secret(node, name),
-            Kind::Leaf(leaf) if holds(leaf) => self.words(node, name),
+            Kind::Leaf(leaf) if is_command_leaf(leaf) => self.words(node, name),
             Kind::Leaf(_) if name == "model" && self.local => self.model(node),
             Kind::Text if name == "system" => self.by_reference(node),
             Kind::Text if name == "text" => self.prompt(node),
@@ -149,34 +149,34 @@ impl Writer<'_> {
                 });
                 Value::Object(pairs.collect())
             }
-            _ => Value::from(written(node, place)),
+            _ => Value::from(write_text(node, place)),
         }
     }
 
     fn text(&mut self, node: &Node) -> Value {
-        Value::from(written(node, TextSyntax::Text))
+        Value::from(write_text(node, TextSyntax::Text))
     }
 
     fn file(&mut self, node: &Node) -> Value {
         let found = node.text().and_then(|named| self.review.sources.find(node.at.file, &named));
-        found.map_or_else(|| self.text(node), |path| Value::from(escaped(&path.display().to_string(), TextSyntax::Text)))
+        found.map_or_else(|| self.text(node), |path| Value::from(escape_text(&path.display().to_string(), TextSyntax::Text)))
     }
 
     fn model(&mut self, node: &Node) -> Value {
-        let found = node.text().and_then(|named| local::found(node.at.file, &named, self.review));
-        found.map_or_else(|| self.free(node, TextSyntax::Text), |path| Value::from(escaped(&path, TextSyntax::Text)))
+        let found = node.text().and_then(|named| local::locate(node.at.file, &named, self.review));
+        found.map_or_else(|| self.free(node, TextSyntax::Text), |path| Value::from(escape_text(&path, TextSyntax::Text)))
     }
 
     fn hub(&mut self, node: &Node) -> Value {
         let found = node.text().and_then(|named| self.review.sources.find_or_hub(node.at.file, &named));
-        found.map_or_else(|| self.text(node), |name| Value::from(escaped(&name, TextSyntax::Text)))
+        found.map_or_else(|| self.text(node), |name| Value::from(escape_text(&name, TextSyntax::Text)))
     }
 
     fn prompt(&mut self, node: &Node) -> Value {
         let found = node.text().and_then(|text| self.review.sources.find(node.at.file, text.strip_prefix('@')?));
         found.map_or_else(
             || self.by_reference(node),
-            |path| Value::from(escaped(&format!("@{}", path.display()), TextSyntax::Text)),
+            |path| Value::from(escape_text(&format!("@{}", path.display()), TextSyntax::Text)),
         )
     }
 
@@ -185,14 +185,14 @@ impl Writer<'_> {
         let Some(parts) = &node.parts else { return self.text(node) };
         let one = |part: &Part| match part {
             Part::Env { value, .. } if is_veiled(value) => by_name(part),
-            part => written_part(part, TextSyntax::Text),
+            part => write_part(part, TextSyntax::Text),
         };
         Value::from(parts.iter().map(one).collect::<String>())
     }
 
     /// Writes a secret by the name of its variable; a literal secret gets a generated name.
     fn secret(&mut self, node: &Node, name: &str) -> Value {
-        if let Some(text) = node.parts.as_deref().and_then(named) {
+        if let Some(text) = node.parts.as_deref().and_then(by_variable) {
             return Value::from(text);
         }
         let variable = self.name(node, name);
@@ -206,7 +206,7 @@ impl Writer<'_> {
             true => format!("`{name}` holds a secret in plain text"),
             false => format!("the value of `{name}` may be a secret and is not stored"),
         };
-        self.review.warn(node.at, format!("{what}; the stored plan calls it ${{{variable}}}"));
+        self.review.warn(node.at, format!("{what}; the stored plan uses ${{{variable}}}"));
         format!("${{{variable}}}")
     }
 
@@ -225,7 +225,7 @@ impl Writer<'_> {
             shown += &match part {
                 Part::Env { .. } if touches => by_name(part),
                 Part::Literal(text) if touches => self.hide(node, text, own.start, &hidden),
-                part => written_part(part, TextSyntax::Text),
+                part => write_part(part, TextSyntax::Text),
             };
         }
         Value::from(shown)
@@ -237,21 +237,21 @@ impl Writer<'_> {
         let mut done = 0;
         for range in hidden.iter().filter(|range| range.start < start + text.len() && start < range.end) {
             let (from, to) = (range.start.saturating_sub(start), (range.end - start).min(text.len()));
-            shown += &escaped(&text[done..from], TextSyntax::Text);
+            shown += &escape_text(&text[done..from], TextSyntax::Text);
             shown += &self.name(node, "url");
             done = to;
         }
-        shown + &escaped(&text[done..], TextSyntax::Text)
+        shown + &escape_text(&text[done..], TextSyntax::Text)
     }
 }
 
 /// Whether values of this kind are words of a command.
-fn holds(leaf: &'static Leaf) -> bool {
+fn is_command_leaf(leaf: &'static Leaf) -> bool {
     std::ptr::eq(leaf, &COMMAND) || std::ptr::eq(leaf, &ARGUMENT)
 }
 
 /// All secrets of a target, longest first.
-fn known(root: &Node) -> Vec<String> {
+fn known_secrets(root: &Node) -> Vec<String> {
     let mut all: Vec<String> = Vec::new();
     let mut take = |node: &Node| match &node.data {
         Data::List(items) => all.extend(items.iter().filter_map(|item| Some(item.string()?))),
@@ -316,18 +316,18 @@ impl Writer<'_> {
             }
         }
         let one = |part: &Part| match part {
-            Part::Literal(text) => hide(text, &names),
+            Part::Literal(text) => hide_in_text(text, &names),
             Part::Env { .. } if secrets.iter().any(|secret| within(secret, part)) => by_name(part),
-            part => written_part(part, TextSyntax::Text),
+            part => write_part(part, TextSyntax::Text),
         };
         Value::from(parts.iter().map(one).collect::<String>())
     }
 }
 
 /// Replaces secrets in a text by variables.
-fn hide(text: &str, names: &[(String, String)]) -> String {
-    let Some(((secret, variable), rest)) = names.split_first() else { return escaped(text, TextSyntax::Text) };
-    text.split(secret.as_str()).map(|piece| hide(piece, rest)).collect::<Vec<_>>().join(variable)
+fn hide_in_text(text: &str, names: &[(String, String)]) -> String {
+    let Some(((secret, variable), rest)) = names.split_first() else { return escape_text(text, TextSyntax::Text) };
+    text.split(secret.as_str()).map(|piece| hide_in_text(piece, rest)).collect::<Vec<_>>().join(variable)
 }
 
 #[cfg(test)]
@@ -384,7 +384,7 @@ mod tests {
             "{resolved}"
         );
         let warnings: Vec<_> = loaded.warnings.iter().map(|warning| (warning.line, warning.message.as_str())).collect();
-        assert_eq!(warnings[1], (4, "`api_key` holds a secret in plain text; the stored plan calls it ${LLMSCEN_SECRET_2}"));
+        assert_eq!(warnings[1], (4, "`api_key` holds a secret in plain text; the stored plan uses ${LLMSCEN_SECRET_2}"));
         let env: BTreeMap<String, String> = [("1", "p4ss"), ("2", "sk-1"), ("3", "k3y")]
             .iter()
             .map(|(n, v)| (format!("LLMSCEN_SECRET_{n}"), v.to_string()))
@@ -425,8 +425,8 @@ mod tests {
         assert_eq!(
             said,
             [
-                "the value of `X-Team` may be a secret and is not stored; the stored plan calls it ${LLMSCEN_SECRET_1}",
-                "`X-Key` holds a secret in plain text; the stored plan calls it ${LLMSCEN_SECRET_2}",
+                "the value of `X-Team` may be a secret and is not stored; the stored plan uses ${LLMSCEN_SECRET_1}",
+                "`X-Key` holds a secret in plain text; the stored plan uses ${LLMSCEN_SECRET_2}",
             ]
         );
     }

@@ -13,12 +13,12 @@ use std::borrow::Cow;
 /// key may be the missing one.
 pub(crate) fn check(draft: &Draft<'_>, section: &str, is_sound: bool, review: &mut Review) {
     if let (Some(Field { kind: Kind::Block(table), .. }), Some(node)) = (SCENARIO.field(section), draft.get(section)) {
-        check_block(&Place { draft, node, table, path: section.to_owned(), is_sound }, review);
+        check_block(&RuleScope { draft, node, table, path: section.to_owned(), is_sound }, review);
     }
 }
 
 /// A block of a case, in which keys without dots are looked up.
-struct Place<'a> {
+struct RuleScope<'a> {
     draft: &'a Draft<'a>,
     node: &'a Node,
     table: &'static Block,
@@ -26,7 +26,7 @@ struct Place<'a> {
     is_sound: bool,
 }
 
-impl<'a> Place<'a> {
+impl<'a> RuleScope<'a> {
     /// The entry of a key in the block, or at a dotted path from the root.
     fn entry(&self, key: &str) -> Option<&'a Entry> {
         match key.strip_prefix("dataset.") {
@@ -42,32 +42,32 @@ impl<'a> Place<'a> {
     }
 
     /// Whether a value is one of the words of its key.
-    fn knows(&self, key: &str, value: &Node) -> bool {
+    fn is_known_value(&self, key: &str, value: &Node) -> bool {
         let kind = if key.contains('.') { SCENARIO.kind_at(key) } else { self.table.field(key).map(|field| &field.kind) };
-        !matches!(kind, Some(Kind::Choice(words, _)) if words.iter().all(|(word, _)| text(value) != *word))
+        !matches!(kind, Some(Kind::Choice(words, _)) if words.iter().all(|(word, _)| value_text(value) != *word))
     }
 
     /// Whether the other key is in a section with errors.
     fn is_doubtful(&self, key: &str, review: &Review) -> bool {
         let section = key.split_once('.').map(|(section, _)| section);
-        section.is_some_and(|section| !self.path.starts_with(section) && !review.clean(section))
+        section.is_some_and(|section| !self.path.starts_with(section) && !review.is_section_clean(section))
     }
 
     fn is_swept(&self, key: &str) -> bool {
-        if key.contains('.') { self.draft.swept(key) } else { self.draft.swept(&format!("{}.{key}", self.path)) }
+        if key.contains('.') { self.draft.is_swept(key) } else { self.draft.is_swept(&format!("{}.{key}", self.path)) }
     }
 }
 
-fn check_block(place: &Place<'_>, review: &mut Review) {
-    for field in place.table.fields {
-        check_field(place, field, review);
-        let Some(node) = place.node.get(field.name) else { continue };
-        let inner = |node, table| Place {
-            draft: place.draft,
+fn check_block(scope: &RuleScope<'_>, review: &mut Review) {
+    for field in scope.table.fields {
+        check_field(scope, field, review);
+        let Some(node) = scope.node.get(field.name) else { continue };
+        let inner = |node, table| RuleScope {
+            draft: scope.draft,
             node,
             table,
-            path: format!("{}.{}", place.path, field.name),
-            is_sound: place.is_sound,
+            path: format!("{}.{}", scope.path, field.name),
+            is_sound: scope.is_sound,
         };
         match field.kind {
             Kind::Block(table) => check_block(&inner(node, table), review),
@@ -77,13 +77,13 @@ fn check_block(place: &Place<'_>, review: &mut Review) {
     }
 }
 
-fn check_field(place: &Place<'_>, field: &Field, review: &mut Review) {
+fn check_field(scope: &RuleScope<'_>, field: &Field, review: &mut Review) {
     for rule in field.rules {
         let is_need = matches!(rule.kind, RuleKind::Requires | RuleKind::RequiredWith);
-        if is_need && !place.is_sound {
+        if is_need && !scope.is_sound {
             continue;
         }
-        let Some(mistake) = broken(place, field, rule, review) else { continue };
+        let Some(mistake) = check_rule(scope, field, rule, review) else { continue };
         review.push(mistake);
         // A field that must be removed needs no further keys.
         if !is_need {
@@ -93,21 +93,21 @@ fn check_field(place: &Place<'_>, field: &Field, review: &mut Review) {
 }
 
 /// The error of a broken rule.
-fn broken(place: &Place<'_>, field: &Field, rule: &Rule, review: &Review) -> Option<Mistake> {
+fn check_rule(scope: &RuleScope<'_>, field: &Field, rule: &Rule, review: &Review) -> Option<Mistake> {
     match rule.kind {
-        RuleKind::Requires => requires(place, field, rule, review),
-        RuleKind::RequiredWith => required_with(place, field, rule),
-        RuleKind::OneOf => one_of(place, field, rule),
-        RuleKind::ConflictsWith => conflicts_with(place, field, rule, review),
-        RuleKind::OnlyWith | RuleKind::UnusedWith => without_effect(place, field, rule),
+        RuleKind::Requires => requires(scope, field, rule, review),
+        RuleKind::RequiredWith => required_with(scope, field, rule),
+        RuleKind::OneOf => one_of(scope, field, rule),
+        RuleKind::ConflictsWith => conflicts_with(scope, field, rule, review),
+        RuleKind::OnlyWith | RuleKind::UnusedWith => without_effect(scope, field, rule),
     }
 }
 
 /// The entry of the field if the rule applies. A written default counts as absent.
-fn subject<'a>(place: &Place<'a>, field: &Field, rule: &Rule) -> Option<&'a Entry> {
-    let entry = place.written(field.name)?;
+fn subject<'a>(scope: &RuleScope<'a>, field: &Field, rule: &Rule) -> Option<&'a Entry> {
+    let entry = scope.written(field.name)?;
     let applies = match (rule.when, field.default) {
-        (Some(when), _) => text(&entry.value) == when,
+        (Some(when), _) => value_text(&entry.value) == when,
         (None, Default::Yaml(yaml)) => defaults::value(yaml, entry.value.at).json() != entry.value.json(),
         (None, _) => true,
     };
@@ -126,42 +126,42 @@ fn at_field(field: &Field, entry: &Entry, rule: &Rule, message: impl FnOnce(&str
 }
 
 /// Adds the other key to an error, where it is written.
-fn beside(mistake: Mistake, rule: &Rule, other: Option<&Entry>) -> Mistake {
+fn add_other(mistake: Mistake, rule: &Rule, other: Option<&Entry>) -> Mistake {
     match other.filter(|other| other.is_written() && !rule.other_reason.is_empty()) {
         Some(other) => mistake.also(if rule.values.is_empty() { other.key_at } else { other.value.at }, rule.other_reason),
         None => mistake,
     }
 }
 
-fn requires(place: &Place<'_>, field: &Field, rule: &Rule, review: &Review) -> Option<Mistake> {
-    let entry = subject(place, field, rule)?;
-    let own = format!("{}.{}.", place.path, field.name);
-    let missing = rule.others.iter().all(|key| place.entry(key).is_none() && !place.is_doubtful(key, review));
+fn requires(scope: &RuleScope<'_>, field: &Field, rule: &Rule, review: &Review) -> Option<Mistake> {
+    let entry = subject(scope, field, rule)?;
+    let own = format!("{}.{}.", scope.path, field.name);
+    let missing = rule.others.iter().all(|key| scope.entry(key).is_none() && !scope.is_doubtful(key, review));
     let names = list(rule.others.iter().map(|key| key.strip_prefix(&own).unwrap_or(key)), "or");
     missing.then(|| at_field(field, entry, rule, |key| format!("{key} needs {names}"), &format!("{names} is missing")))
 }
 
-fn required_with(place: &Place<'_>, field: &Field, rule: &Rule) -> Option<Mistake> {
+fn required_with(scope: &RuleScope<'_>, field: &Field, rule: &Rule) -> Option<Mistake> {
     let (other, alternatives) = rule.others.split_first()?;
-    let control = place.entry(other).filter(|control| is_one_of(&control.value, rule.values))?;
-    let absent = |key: &&str| place.entry(key).is_none();
+    let control = scope.entry(other).filter(|control| is_one_of(&control.value, rule.values))?;
+    let absent = |key: &&str| scope.entry(key).is_none();
     if !absent(&field.name) || !alternatives.iter().all(absent) {
         return None;
     }
-    let own = if other.contains('.') { format!("{}.{}", place.path, field.name) } else { field.name.to_owned() };
+    let own = if other.contains('.') { format!("{}.{}", scope.path, field.name) } else { field.name.to_owned() };
     let names = list(std::iter::once(own.as_str()).chain(alternatives.iter().copied()), "or");
     let mistake =
-        Mistake::new(control.value.at, format!("{} needs {names}", shown(other, control)), format!("{names} is missing"));
+        Mistake::new(control.value.at, format!("{} needs {names}", show_setting(other, control)), format!("{names} is missing"));
     Some(mistake.help(if rule.help.is_empty() { field.doc } else { rule.help }))
 }
 
 /// One error for all keys of the group, at the last one.
-fn one_of(place: &Place<'_>, field: &Field, rule: &Rule) -> Option<Mistake> {
+fn one_of(scope: &RuleScope<'_>, field: &Field, rule: &Rule) -> Option<Mistake> {
     let label = |name: &str| {
-        let rules = place.table.field(name).map_or(&[][..], |field| field.rules);
+        let rules = scope.table.field(name).map_or(&[][..], |field| field.rules);
         rules.iter().find(|rule| rule.kind == RuleKind::OneOf).map_or("", |rule| rule.reason)
     };
-    let given: Vec<(&str, &Entry)> = rule.others.iter().filter_map(|key| Some((*key, place.entry(key)?))).collect();
+    let given: Vec<(&str, &Entry)> = rule.others.iter().filter_map(|key| Some((*key, scope.entry(key)?))).collect();
     let ((last, entry), others) = given.split_last().filter(|((last, _), others)| *last == field.name && !others.is_empty())?;
     let names = list(given.iter().map(|(name, _)| *name), "and");
     let mut mistake = at_field(field, entry, rule, |_| format!("{names} are mutually exclusive"), label(last));
@@ -169,52 +169,52 @@ fn one_of(place: &Place<'_>, field: &Field, rule: &Rule) -> Option<Mistake> {
     Some(others.iter().fold(mistake, |mistake, (name, entry)| mistake.also(entry.key_at, label(name))))
 }
 
-fn conflicts_with(place: &Place<'_>, field: &Field, rule: &Rule, review: &Review) -> Option<Mistake> {
-    let entry = subject(place, field, rule)?;
+fn conflicts_with(scope: &RuleScope<'_>, field: &Field, rule: &Rule, review: &Review) -> Option<Mistake> {
+    let entry = subject(scope, field, rule)?;
     let other = rule.others.first()?;
-    let found = place.entry(other).filter(|found| is_one_of(&found.value, rule.values))?;
-    if rule.values.is_empty() && place.is_doubtful(other, review) {
+    let found = scope.entry(other).filter(|found| is_one_of(&found.value, rule.values))?;
+    if rule.values.is_empty() && scope.is_doubtful(other, review) {
         return None;
     }
-    let with = if rule.values.is_empty() { format!("`{other}`") } else { shown(other, found) };
+    let with = if rule.values.is_empty() { format!("`{other}`") } else { show_setting(other, found) };
     let mistake = at_field(field, entry, rule, |key| format!("{key} cannot be combined with {with}"), "cannot be combined");
-    Some(beside(mistake, rule, Some(found)))
+    Some(add_other(mistake, rule, Some(found)))
 }
 
-fn without_effect(place: &Place<'_>, field: &Field, rule: &Rule) -> Option<Mistake> {
-    let entry = subject(place, field, rule)?;
+fn without_effect(scope: &RuleScope<'_>, field: &Field, rule: &Rule) -> Option<Mistake> {
+    let entry = subject(scope, field, rule)?;
     let other = rule.others.first()?;
-    let found = place.entry(other);
+    let found = scope.entry(other);
     let listed = found.is_some_and(|found| is_one_of(&found.value, rule.values));
     // If the matrix sets the other key, the field may be for another case.
-    let unknown = found.is_some_and(|found| !place.knows(other, &found.value));
-    if listed == (rule.kind == RuleKind::OnlyWith) || unknown || place.is_swept(other) {
+    let unknown = found.is_some_and(|found| !scope.is_known_value(other, &found.value));
+    if listed == (rule.kind == RuleKind::OnlyWith) || unknown || scope.is_swept(other) {
         return None;
     }
     let message = |key: &str| match (found, rule.kind, rule.values) {
         (_, RuleKind::OnlyWith, [only]) => format!("{key} needs `{}: {}`", last_segment(other), only.trim_end_matches('*')),
-        (Some(found), ..) => format!("{key} has no effect with {}", shown(other, found)),
+        (Some(found), ..) => format!("{key} has no effect with {}", show_setting(other, found)),
         (None, ..) => format!("{key} has no effect without `{other}`"),
     };
-    let mistake = beside(at_field(field, entry, rule, message, "has no effect"), rule, found);
+    let mistake = add_other(at_field(field, entry, rule, message, "has no effect"), rule, found);
     let listed = rule.kind == RuleKind::OnlyWith && rule.help.is_empty() && rule.values.len() > 1;
     let names = || list(rule.values.iter().copied(), "or");
-    Some(if listed { mistake.help(format!("`{}` goes with {}.", field.name, names())) } else { mistake })
+    Some(if listed { mistake.help(format!("`{}` is used with {}.", field.name, names())) } else { mistake })
 }
 
 /// Whether a value is one of `values`, in which a final `*` matches anything; an empty list matches all.
 fn is_one_of(node: &Node, values: &[&str]) -> bool {
-    let text = text(node);
+    let text = value_text(node);
     let one = |value: &&str| value.strip_suffix('*').map_or(text == *value, |start| text.starts_with(start));
     values.is_empty() || values.iter().any(one)
 }
 
-fn text(node: &Node) -> Cow<'_, str> {
+fn value_text(node: &Node) -> Cow<'_, str> {
     node.text().unwrap_or_else(|| Cow::Owned(node.json().to_string()))
 }
 
-fn shown(path: &str, entry: &Entry) -> String {
-    format!("`{}: {}`", last_segment(path), text(&entry.value))
+fn show_setting(path: &str, entry: &Entry) -> String {
+    format!("`{}: {}`", last_segment(path), value_text(&entry.value))
 }
 
 #[cfg(test)]

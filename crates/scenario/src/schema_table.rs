@@ -22,7 +22,7 @@ impl Block {
     }
 
     /// Whether the items of a list of such blocks have names.
-    fn named(&self) -> bool {
+    fn has_names(&self) -> bool {
         self.fields.first().is_some_and(|field| field.name == "name")
     }
 
@@ -38,7 +38,7 @@ impl Block {
         match (kind, rest) {
             (kind, None) => Some(kind),
             (Kind::Block(block) | Kind::Over(block), Some(rest)) => block.kind_at(rest),
-            (Kind::List(Kind::Block(block)), Some(rest)) if block.named() => block.kind_at(rest.split_once('.')?.1),
+            (Kind::List(Kind::Block(block)), Some(rest)) if block.has_names() => block.kind_at(rest.split_once('.')?.1),
             (Kind::Map(kind), Some(_)) => Some(kind),
             (Kind::Json | Kind::Template, Some(_)) => Some(&Kind::Json),
             _ => None,

@@ -22,14 +22,14 @@ pub(crate) enum TextSyntax {
 /// A part with the name of its variable instead of the value.
 pub(crate) fn by_name(part: &Part) -> String {
     match part {
-        Part::Literal(text) => escaped(text, TextSyntax::Text),
+        Part::Literal(text) => escape_text(text, TextSyntax::Text),
         Part::Env { name, .. } => format!("${{{name}}}"),
         Part::Ref(path) => format!("{{{{ {path} }}}}"),
     }
 }
 
 /// A text with the names of its variables, if there is nothing else but a scheme such as `Bearer`.
-pub(crate) fn named(parts: &[Part]) -> Option<String> {
+pub(crate) fn by_variable(parts: &[Part]) -> Option<String> {
     let scheme = |text: &str| ["", "bearer", "basic", "token", "apikey", "digest"].contains(&text.trim().to_lowercase().as_str());
     let bare = parts.iter().all(|part| !matches!(part, Part::Literal(text) if !scheme(text)));
     (bare && parts.iter().any(|part| matches!(part, Part::Env { .. } | Part::Ref(_))))
@@ -51,25 +51,25 @@ pub(crate) fn keeps_name(node: &Node, place: TextSyntax) -> bool {
 }
 
 /// A value as escaped text, secrets by name.
-pub(crate) fn written(node: &Node, place: TextSyntax) -> String {
+pub(crate) fn write_text(node: &Node, place: TextSyntax) -> String {
     match (&node.parts, &node.data) {
-        (Some(parts), _) => parts.iter().map(|part| written_part(part, place)).collect(),
+        (Some(parts), _) => parts.iter().map(|part| write_part(part, place)).collect(),
         (None, Data::Text(text)) => text.clone(),
         (None, _) => node.json().to_string(),
     }
 }
 
-pub(crate) fn written_part(part: &Part, place: TextSyntax) -> String {
+pub(crate) fn write_part(part: &Part, place: TextSyntax) -> String {
     match part {
-        Part::Literal(text) => escaped(text, place),
+        Part::Literal(text) => escape_text(text, place),
         Part::Env { name, value } if is_secret_name(name) || place == TextSyntax::Body && is_veiled(value) => by_name(part),
-        Part::Env { value, .. } => escaped(value, place),
+        Part::Env { value, .. } => escape_text(value, place),
         Part::Ref(_) => by_name(part),
     }
 }
 
 /// Escapes a text, so that it is read back unchanged.
-pub(crate) fn escaped(text: &str, place: TextSyntax) -> String {
+pub(crate) fn escape_text(text: &str, place: TextSyntax) -> String {
     let text = text.replace("${", "$${");
     if place == TextSyntax::Text { text.replace("{{", "{{ \"{{\" }}") } else { text }
 }
@@ -133,7 +133,7 @@ pub(crate) enum Origin {
 }
 
 impl Origin {
-    pub fn of(path: &str) -> Origin {
+    pub fn at_path(path: &str) -> Origin {
         let last = last_segment(path);
         let own = path.strip_prefix("mix.").and_then(|rest| rest.split_once('.')).map_or(path, |(_, rest)| rest);
         match SCENARIO.kind_at(path).or_else(|| SCENARIO.kind_at(own)) {
@@ -229,7 +229,7 @@ impl Found {
 
     fn leaf(&mut self, node: &Node, path: &str) {
         let text = node.string().unwrap_or_default();
-        let origin = Origin::of(path);
+        let origin = Origin::at_path(path);
         let named = |part: &Part| matches!(part, Part::Env { name, .. } if is_secret_name(name));
         let parts = node.parts.as_deref().unwrap_or_default();
         for part in parts {
@@ -257,7 +257,7 @@ impl Found {
         let text = node.string();
         self.certain.extend(text.iter().filter_map(|text| Some(text.rsplit_once(' ')?.1.to_owned())));
         self.certain.extend(text);
-        self.certain.extend(node.whole().map(|number| number.to_string()));
+        self.certain.extend(node.integer().map(|number| number.to_string()));
     }
 
     fn url(&mut self, url: &str) {
@@ -281,8 +281,8 @@ mod tests {
 
     #[test]
     fn escaped_text_holds_no_variable() {
-        assert_eq!(escaped("${A} {{ b }}", TextSyntax::Text), "$${A} {{ \"{{\" }} b }}");
-        assert_eq!(escaped("${A} {{ b }}", TextSyntax::Body), "$${A} {{ b }}");
+        assert_eq!(escape_text("${A} {{ b }}", TextSyntax::Text), "$${A} {{ \"{{\" }} b }}");
+        assert_eq!(escape_text("${A} {{ b }}", TextSyntax::Body), "$${A} {{ b }}");
     }
 
     fn secrets(sections: &str, env: &[(&str, &str)]) -> Vec<String> {

@@ -67,7 +67,7 @@ impl<'a> Draft<'a> {
 
     /// The whole number at a path, if it fits the type.
     pub fn count<T: TryFrom<i64>>(&self, path: &str) -> Option<T> {
-        self.read(path, Node::whole).and_then(|number| T::try_from(number).ok())
+        self.read(path, Node::integer).and_then(|number| T::try_from(number).ok())
     }
 
     /// The absolute path of a file.
@@ -94,7 +94,7 @@ impl<'a> Draft<'a> {
     }
 
     /// Whether the matrix sets a path: then keys for its other values may be present.
-    pub fn swept(&self, path: &str) -> bool {
+    pub fn is_swept(&self, path: &str) -> bool {
         self.axes.contains(path)
     }
 
@@ -111,7 +111,7 @@ impl<'a> Draft<'a> {
     }
 
     /// The span of a key, or the start of the scenario.
-    pub fn place(&self, path: &str) -> Span {
+    pub fn key_span(&self, path: &str) -> Span {
         self.entry(path).map_or(self.root.at.before(), |entry| entry.key_at)
     }
 }

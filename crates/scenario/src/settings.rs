@@ -3,7 +3,7 @@
 use crate::resolve::hex_digest;
 use crate::schema_table::{Block, Kind};
 use crate::sections::scenario::SCENARIO;
-use crate::suggest::near;
+use crate::suggest::nearest;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -70,7 +70,7 @@ pub fn setting_named(name: &str, fuzzy: bool) -> Option<Setting> {
     let exact = settings.iter().position(|setting| setting.path == name || last(setting) == name);
     let position = exact.or_else(|| {
         let names: Vec<String> = settings.iter().map(last).collect();
-        let meant = near(&name, names.iter().map(String::as_str)).filter(|_| fuzzy)?;
+        let meant = nearest(&name, names.iter().map(String::as_str)).filter(|_| fuzzy)?;
         // `--gpu-memory-utilization` only starts like `gpu`.
         if strsim::damerau_levenshtein(&name, meant) > (name.len() / 3).max(1) {
             return None;

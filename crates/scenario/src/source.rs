@@ -88,7 +88,7 @@ impl Sources {
     }
 
     /// Line and column of a span's start, both from 1; columns count characters.
-    pub fn place(&self, at: Span) -> (usize, usize) {
+    pub fn line_and_column(&self, at: Span) -> (usize, usize) {
         let Some(known) = self.texts.get(at.file) else { return (1, 1) };
         let text = &*known.text;
         let end = if text.is_char_boundary(at.start) { at.start } else { text.len() };
@@ -146,13 +146,13 @@ impl Sources {
     }
 
     /// A file in the folder of a text.
-    pub fn beside(&self, file: usize, name: &str) -> Option<PathBuf> {
+    pub fn file_in_folder(&self, file: usize, name: &str) -> Option<PathBuf> {
         let path = self.texts.get(file)?.folder.join(name);
         path.is_file().then_some(path)
     }
 
     /// A found file as a path that users of `file` would write.
-    pub fn shown(&self, file: usize, named: &str, found: &Path) -> String {
+    pub fn display_path(&self, file: usize, named: &str, found: &Path) -> String {
         let beside = Path::new(self.name(file)).parent().map(|folder| folder.join(named));
         let beside = beside.filter(|beside| beside.canonicalize().is_ok_and(|own| own == found));
         beside.map_or(named.to_owned(), |beside| beside.display().to_string())
@@ -281,7 +281,7 @@ pub(crate) fn find_file(at: Span, named: &str, review: &mut Review) -> Option<Pa
 
 fn read(at: Span, named: &str, review: &mut Review) -> Option<usize> {
     let path = find_file(at, named, review)?;
-    let shown = review.sources.shown(at.file, named, &path);
+    let shown = review.sources.display_path(at.file, named, &path);
     load(at, &path, &shown, review)
 }
 
@@ -296,7 +296,7 @@ pub(crate) fn load(at: Span, path: &Path, named: &str, review: &mut Review) -> O
         }
         Err(ReadError::NotUtf8(at)) => {
             let help = "Save the file as UTF-8.";
-            Mistake::new(at, "this file is not UTF-8", "the first byte that is not").help(help)
+            Mistake::new(at, "this file is not UTF-8", "the first invalid byte").help(help)
         }
     };
     review.push(mistake);
@@ -318,8 +318,8 @@ mod tests {
     fn places_count_characters() {
         let mut sources = Sources::default();
         let file = sources.add("a", "é: ü\nz: y\n", PathBuf::new());
-        assert_eq!(sources.place(Span { file, start: 4, end: 6 }), (1, 4));
-        assert_eq!(sources.place(Span { file, start: 10, end: 11 }), (2, 4));
+        assert_eq!(sources.line_and_column(Span { file, start: 4, end: 6 }), (1, 4));
+        assert_eq!(sources.line_and_column(Span { file, start: 10, end: 11 }), (2, 4));
     }
 
     #[test]

@@ -5,7 +5,7 @@ const LONGEST: usize = 200;
 
 /// The candidate that is most similar to `word`: one with it as a dotted segment, one within a third of its length in edits
 /// (Damerau–Levenshtein), or one with the same beginning; case is ignored, `-` and `_` are equal.
-pub(crate) fn near<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+pub(crate) fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     if word.len() > LONGEST {
         return None;
     }
@@ -61,15 +61,15 @@ mod tests {
     #[test]
     fn the_nearest_word_is_found_or_none() {
         let words = ["concurrency", "rate", "max_in_flight", "load.concurrency"];
-        assert_eq!(near("concurency", words), Some("concurrency"));
-        assert_eq!(near("Max-In-Flight", words), Some("max_in_flight"));
-        assert_eq!(near("rtae", words), Some("rate"));
-        assert_eq!(near("banana", words), None);
-        assert_eq!(near("pdf", ["md", "png"]), None);
-        assert_eq!(near("minimum", ["min", "max"]), Some("min"));
-        assert_eq!(near("concurrency", ["load.concurrency", "load.rate"]), Some("load.concurrency"));
-        assert_eq!(near("x", []), None);
-        assert_eq!((near("K", ["_"]), near("K", ["k"])), (None, Some("k")));
+        assert_eq!(nearest("concurency", words), Some("concurrency"));
+        assert_eq!(nearest("Max-In-Flight", words), Some("max_in_flight"));
+        assert_eq!(nearest("rtae", words), Some("rate"));
+        assert_eq!(nearest("banana", words), None);
+        assert_eq!(nearest("pdf", ["md", "png"]), None);
+        assert_eq!(nearest("minimum", ["min", "max"]), Some("min"));
+        assert_eq!(nearest("concurrency", ["load.concurrency", "load.rate"]), Some("load.concurrency"));
+        assert_eq!(nearest("x", []), None);
+        assert_eq!((nearest("K", ["_"]), nearest("K", ["k"])), (None, Some("k")));
     }
 
     #[test]

@@ -148,7 +148,7 @@ impl Node {
         if let Data::Bool(value) = self.data { Some(value) } else { None }
     }
 
-    pub fn whole(&self) -> Option<i64> {
+    pub fn integer(&self) -> Option<i64> {
         if let Data::Int(value) = self.data { Some(value) } else { None }
     }
 
@@ -261,10 +261,10 @@ impl Node {
             return;
         }
         match path.split_once('.') {
-            None => self.put(path, key_at, value),
+            None => self.set_key(path, key_at, value),
             Some((head, rest)) => {
                 if self.entry(head).is_none() {
-                    self.put(head, key_at, Node::new(key_at, Data::Null));
+                    self.set_key(head, key_at, Node::new(key_at, Data::Null));
                 }
                 if let Data::Map(entries) = &mut self.data {
                     let inner = entries.iter_mut().filter(|entry| entry.key == head);
@@ -275,7 +275,7 @@ impl Node {
     }
 
     /// Sets the value of a key, which may contain dots.
-    pub fn put(&mut self, key: &str, key_at: Span, value: Node) {
+    pub fn set_key(&mut self, key: &str, key_at: Span, value: Node) {
         let entry = Entry { key: key.to_owned(), key_at, value };
         match &mut self.data {
             Data::Map(entries) => match entries.iter().position(|own| own.key == key) {
@@ -335,7 +335,7 @@ mod tests {
         node.set("load.rate", at, Node::new(at, Data::Text("8/s".into())));
         node.set("load.rate.deep", at, Node::new(at, Data::Int(1)));
         assert_eq!(node.json(), serde_json::json!({ "load": { "rate": { "deep": 1 } } }));
-        assert_eq!(node.get("load.rate.deep").and_then(Node::whole), Some(1));
+        assert_eq!(node.get("load.rate.deep").and_then(Node::integer), Some(1));
         assert_eq!(node.get("load.rate.other"), None);
     }
 
@@ -344,16 +344,16 @@ mod tests {
         let at = Span::default();
         let item = |name: &str| {
             let mut item = Node::new(at, Data::Map(Vec::new()));
-            item.put("name", at, Node::new(at, Data::Text(name.into())));
+            item.set_key("name", at, Node::new(at, Data::Text(name.into())));
             item
         };
         let mut node = Node::new(at, Data::Map(Vec::new()));
-        node.put("mix", at, Node::new(at, Data::List(vec![item("a"), item("b")])));
+        node.set_key("mix", at, Node::new(at, Data::List(vec![item("a"), item("b")])));
         for (path, weight) in [("mix.b.weight", 3), ("mix.0.weight", 2), ("mix.c.weight", 9), ("mix.2.weight", 9)] {
             node.set(path, at, Node::new(at, Data::Int(weight)));
         }
         let known = serde_json::json!({ "mix": [{ "name": "a", "weight": 2 }, { "name": "b", "weight": 3 }] });
-        assert_eq!((node.json(), node.get("mix.1.weight").and_then(Node::whole)), (known, Some(3)));
+        assert_eq!((node.json(), node.get("mix.1.weight").and_then(Node::integer)), (known, Some(3)));
         assert_eq!((node.get("mix.c.weight"), node.get("mix.2.name")), (None, None));
     }
 }

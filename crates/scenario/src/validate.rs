@@ -4,7 +4,7 @@
 use crate::fault::{Mistake, Review};
 use crate::schema_table::{Block, Field, Kind};
 use crate::sections::scenario::SCENARIO;
-use crate::suggest::{list, meant_or, near};
+use crate::suggest::{list, meant_or, nearest};
 use crate::tree::{Data, Entry, Node, Span};
 use crate::{source, sweep};
 
@@ -89,7 +89,7 @@ fn unknown_key(entry: &Entry, table: &'static Block, owner: &str) -> Mistake {
         return mistake;
     }
     let message = format!("unknown key `{}`", entry.key);
-    if let Some(meant) = near(&entry.key, table.names()) {
+    if let Some(meant) = nearest(&entry.key, table.names()) {
         return Mistake::new(entry.key_at, message, format!("did you mean `{meant}`?"));
     }
     let mistake = Mistake::new(entry.key_at, message, format!("not a key of {owner}"));
@@ -103,7 +103,7 @@ fn missing(node: &Node, table: &'static Block, owner: &str, at: Span, review: &m
     // An unknown key that resembles the missing one is already reported.
     let strange = || {
         let unknown = node.entries().iter().filter(|entry| table.field(&entry.key).is_none()).take(MOST_STRANGE);
-        unknown.filter_map(|entry| near(&entry.key, table.names())).collect::<Vec<&str>>()
+        unknown.filter_map(|entry| nearest(&entry.key, table.names())).collect::<Vec<&str>>()
     };
     let strange = std::cell::LazyCell::new(strange);
     let meant = |field: &Field| strange.contains(&field.name);
@@ -138,7 +138,7 @@ pub(crate) fn value(entry: &Entry, kind: &'static Kind, review: &mut Review) {
     let expected = match kind {
         _ if node.is_open() => return,
         Kind::Bool if !matches!(node.data, Data::Bool(_)) => "`true` or `false`".to_owned(),
-        Kind::Whole(low, high) if !node.whole().is_some_and(|n| (*low..=*high).contains(&n)) => whole_range(*low, *high),
+        Kind::Whole(low, high) if !node.integer().is_some_and(|n| (*low..=*high).contains(&n)) => whole_range(*low, *high),
         Kind::Number(low, high) if !node.number().is_some_and(|n| (*low..=*high).contains(&n)) => range(*low, *high),
         Kind::Text | Kind::Secret if node.text().is_none() => return review.push(not_text(entry)),
         Kind::Template if node.text().is_none() && !matches!(node.data, Data::Map(_)) => {
@@ -161,11 +161,11 @@ pub(crate) fn value(entry: &Entry, kind: &'static Kind, review: &mut Review) {
 }
 
 fn must_be(entry: &Entry, expected: &str) -> Mistake {
-    Mistake::new(entry.value.at, format!("`{}` must be {expected}", entry.key), found(&entry.value, expected))
+    Mistake::new(entry.value.at, format!("`{}` must be {expected}", entry.key), describe_actual(&entry.value, expected))
 }
 
 /// Describes the actual value, for the label.
-pub(crate) fn found(node: &Node, expected: &str) -> String {
+pub(crate) fn describe_actual(node: &Node, expected: &str) -> String {
     match &node.data {
         Data::Text(text) if ["yes", "no", "on", "off"].contains(&text.as_str()) => format!("`{text}` is text in YAML 1.2"),
         Data::Float(_) if expected.contains("whole") => "this is not a whole number".to_owned(),
@@ -211,15 +211,16 @@ fn hub(entry: &Entry, review: &mut Review) {
     let Some(named) = entry.value.text() else { return review.push(not_text(entry)) };
     if review.sources.find_or_hub(entry.value.at.file, &named).is_none() {
         let mistake = no_file(entry.value.at, &named, review);
-        review
-            .push(mistake.help("A file or folder beside the file that names it, `builtin`, or a hub's name such as `org/name`."));
+        review.push(
+            mistake.help("A file or folder next to the file that names it, `builtin`, or a name on a hub such as `org/name`."),
+        );
     }
 }
 
 /// The error of a missing file.
 pub(crate) fn no_file(at: Span, named: &str, review: &Review) -> Mistake {
     let names = review.sources.siblings(at.file, named);
-    let label = match near(named, names.iter().map(String::as_str)) {
+    let label = match nearest(named, names.iter().map(String::as_str)) {
         Some(meant) => format!("did you mean `{meant}`?"),
         None => "no such file".to_owned(),
     };
@@ -236,9 +237,9 @@ fn choice(entry: &Entry, known: &'static [(&'static str, &'static str)], later: 
     }
     let key = entry.key.rsplit('.').next().unwrap_or(&entry.key);
     if later.contains(&text.as_ref()) {
-        return review.push(not_yet(entry.value.at, &text).help(format!("Today `{key}` may be {exist}.")));
+        return review.push(not_yet(entry.value.at, &text).help(format!("`{key}` may be {exist}.")));
     }
-    let label = meant_or(near(&text, words()), "does not exist");
+    let label = meant_or(nearest(&text, words()), "does not exist");
     let one = if key == "bodies" { key } else { key.strip_suffix('s').unwrap_or(key) };
     let message = format!("unknown {one} `{text}`");
     review.push(Mistake::new(entry.value.at, message, label).help(format!("`{key}` may be {exist}.")));
@@ -246,7 +247,7 @@ fn choice(entry: &Entry, known: &'static [(&'static str, &'static str)], later: 
 
 /// The error of a key or word that is reserved for a later version.
 pub(crate) fn not_yet(at: Span, word: &str) -> Mistake {
-    Mistake::new(at, format!("`{word}` is not available yet"), "planned for a later version")
+    Mistake::new(at, format!("`{word}` is not available yet"), "reserved for a later version")
 }
 
 fn items(entry: &Entry, kind: &'static Kind, review: &mut Review) {

@@ -9,7 +9,7 @@ pub(crate) mod time;
 
 use crate::fault::{Mistake, Review};
 use crate::tree::Node;
-use crate::validate::found;
+use crate::validate::describe_actual;
 use serde_json::{Value, json};
 
 /// Reports that a value is not `noun`, if `read` is None.
@@ -26,6 +26,6 @@ pub(crate) fn object_schema(properties: Value, required: &[&str]) -> Value {
 
 /// Reports that a value is not `noun`; the help has examples.
 pub(crate) fn expect(node: &Node, noun: &str, examples: &str, review: &mut Review) {
-    let mistake = Mistake::new(node.at, format!("`{}` must be {noun}", review.key), found(node, noun));
+    let mistake = Mistake::new(node.at, format!("`{}` must be {noun}", review.key), describe_actual(node, noun));
     review.push(if examples.is_empty() { mistake } else { mistake.help(format!("For example {examples}.")) });
 }

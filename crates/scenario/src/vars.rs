@@ -7,7 +7,7 @@
 mod interpolation;
 
 use crate::fault::{Mistake, Review};
-use crate::suggest::{meant_or, near};
+use crate::suggest::{meant_or, nearest};
 use crate::tree::{Data, Entry, Node, Part, Span, joined};
 use crate::vars::interpolation::{Meaning, Piece};
 use llmscen_core::bounds;
@@ -104,8 +104,8 @@ impl<'a> Variables<'a> {
     fn node(&self, node: &Node, mode: Mode, step: usize, review: &mut Review) -> Node {
         if self.spend(VALUE, node.at, review) || review.expanded.depth == DEEPEST {
             if review.expanded.depth == DEEPEST {
-                let message = format!("references lead more than {DEEPEST} values deep");
-                review.push(Mistake::new(node.at, message, "too deep here"));
+                let message = format!("references with more than {DEEPEST} levels of nesting");
+                review.push(Mistake::new(node.at, message, "nested too deep here"));
             }
             return Node::new(node.at, Data::Null);
         }
@@ -119,8 +119,8 @@ impl<'a> Variables<'a> {
     fn spend(&self, bytes: usize, at: Span, review: &mut Review) -> bool {
         review.expanded.bytes = review.expanded.bytes.saturating_add(bytes);
         let spent = review.expanded.bytes > MOST_BYTES;
-        if spent && !std::mem::replace(&mut review.expanded.said, true) {
-            let message = format!("variables make more than {} of this scenario", bounds::size(MOST_BYTES as u64));
+        if spent && !std::mem::replace(&mut review.expanded.is_reported, true) {
+            let message = format!("the variables of this scenario expand to more than {}", bounds::size(MOST_BYTES as u64));
             review.push(Mistake::new(at, message, "one too many"));
         }
         spent
@@ -141,8 +141,8 @@ impl<'a> Variables<'a> {
 
     fn leaf(&self, node: &Node, text: &str, mode: Mode, step: usize, review: &mut Review) -> Node {
         let pieces = match &node.parts {
-            Some(parts) => interpolation::of_parts(parts),
-            None => interpolation::of_text(text, mode == Mode::Body),
+            Some(parts) => interpolation::from_parts(parts),
+            None => interpolation::from_text(text, mode == Mode::Body),
         };
         if let [Piece { meaning: Meaning::Ref(path), .. }] = pieces.as_slice()
             && !self.swept.contains(path)
@@ -203,7 +203,7 @@ impl<'a> Variables<'a> {
         }
         if let Some(default) = default {
             if step == MOST_STEPS {
-                let message = format!("more than {MOST_STEPS} defaults within each other");
+                let message = format!("more than {MOST_STEPS} nested defaults");
                 review.push(Mistake::new(node.at, message, "too deep"));
                 return Vec::new();
             }
@@ -216,7 +216,7 @@ impl<'a> Variables<'a> {
         }
         let at = review.sources.part(node, text, piece.range.clone());
         let known = self.env.keys().map(String::as_str).filter(|_| !review.is_flooded());
-        let label = meant_or(near(name, known).filter(|near| *near != name), "is not set");
+        let label = meant_or(nearest(name, known).filter(|near| *near != name), "is not set");
         let mistake = Mistake::new(at, format!("environment variable `{name}` is not set"), label);
         review.lacks(node.at, name, mistake.help(format!("Set it, or give a default: ${{{name}:-…}}.")));
         Vec::new()
@@ -226,7 +226,7 @@ impl<'a> Variables<'a> {
         let text = if let Data::Text(text) = &node.data { text.as_str() } else { "" };
         let at = review.sources.part(node, text, piece.range.clone());
         if step == MOST_STEPS {
-            review.push(Mistake::new(at, format!("`{path}` leads back to itself"), "this reference never ends"));
+            review.push(Mistake::new(at, format!("`{path}` refers to itself"), "a circular reference"));
             return None;
         }
         if let Some(found) = self.find(path) {
@@ -235,7 +235,7 @@ impl<'a> Variables<'a> {
             return Some(value);
         }
         let names = if review.is_flooded() { Vec::new() } else { self.names() };
-        let label = meant_or(near(path, names.iter().map(String::as_str)), "does not exist");
+        let label = meant_or(nearest(path, names.iter().map(String::as_str)), "does not exist");
         let mistake = Mistake::new(at, format!("unknown reference `{path}`"), label);
         review.push(mistake.help("A text may refer to `vars` and to fields that this file sets; {{ \"{{\" }} is two braces."));
         None
@@ -267,7 +267,7 @@ impl<'a> Variables<'a> {
         match (found.parts, found.data) {
             (_, Data::List(_) | Data::Map(_)) => {
                 let at = review.sources.part(node, text, piece.range.clone());
-                review.push(Mistake::new(at, format!("`{path}` does not fit into a text"), "is a list or a mapping"));
+                review.push(Mistake::new(at, format!("`{path}` cannot be inserted into a text"), "is a list or a mapping"));
                 Vec::new()
             }
             (Some(parts), _) => parts.to_vec(),

@@ -100,13 +100,13 @@ impl<'a> Cursor<'a> {
         let error = CheckError::new(at, "a comparison is missing", "expected `<`, `<=`, `>`, `>=`, `==` or `!=`");
         Err(match self.peek() {
             Some('=') => error.help("Equality is `==`."),
-            Some('{') => error.help("Tags stand in front of the statistic: `ttft{model=a}.p99`."),
+            Some('{') => error.help("Put tags before the statistic: `ttft{model=a}.p99`."),
             _ => error,
         })
     }
 
     /// The range of the next character.
-    pub fn here(&self) -> Range<usize> {
+    pub fn next_range(&self) -> Range<usize> {
         self.at..self.at + self.width()
     }
 
@@ -119,7 +119,7 @@ impl<'a> Cursor<'a> {
     pub fn expect_end(&self, noun: &str) -> Result<(), CheckError> {
         match self.rest() {
             None => Ok(()),
-            Some(range) => Err(CheckError::new(range, format!("text after the end of the {noun}"), "does not belong here")),
+            Some(range) => Err(CheckError::new(range, format!("text after the end of the {noun}"), "unexpected text")),
         }
     }
 

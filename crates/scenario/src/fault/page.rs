@@ -81,7 +81,7 @@ pub(super) fn clipped(text: &str, range: Range<usize>) -> Range<usize> {
 }
 
 /// Whether two places can be shown in one snippet, which must not contain a long line.
-pub(super) fn beside(text: &str, one: Range<usize>, other: Range<usize>) -> bool {
+pub(super) fn fits_snippet(text: &str, one: Range<usize>, other: Range<usize>) -> bool {
     const LINES: usize = 5;
     let (low, high) = if one.start <= other.start { (one, other) } else { (other, one) };
     let end = high.start.clamp(low.end, low.end + LINES * (WIDEST + 1));

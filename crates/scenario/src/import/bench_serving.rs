@@ -6,7 +6,7 @@ use crate::import::{ImportError, number};
 use Takes::{Nothing, One};
 use serde_json::{Value, json};
 
-const KEPT: &str = "every run is kept in a folder of its own";
+const KEPT: &str = "every run is stored in its own folder";
 
 /// The common flags of SGLang and LMDeploy.
 pub(super) const FLAGS: &[FlagGroup] = &[
@@ -17,8 +17,8 @@ pub(super) const FLAGS: &[FlagGroup] = &[
              --image-resolution --request-rate --seed --extra-request-body",
     ),
     translated(Nothing, "--disable-stream --disable-ignore-eos"),
-    dropped(One, "--image-format", "generated pictures are PNG"),
-    dropped(One, "--image-content", "generated pictures are drawn from the seed"),
+    dropped(One, "--image-format", "generated images are PNG"),
+    dropped(One, "--image-content", "generated images are drawn from the seed"),
     dropped(One, "--output-file", KEPT),
     dropped(Nothing, "--disable-tqdm", "see `--quiet` and `--progress`"),
 ];
@@ -44,10 +44,10 @@ pub(super) fn target(draft: &mut Draft) -> Result<(), ImportError> {
         "sglang-oai-chat" | "vllm-chat" | "lmdeploy-chat" => ("openai-chat", "v1/chat/completions"),
         "sglang-embedding" | "vllm-embedding" => ("openai-embeddings", "v1/embeddings"),
         other => {
-            return Err(draft.wrong(
+            return Err(draft.invalid(
                 "--backend",
                 other,
-                "sglang, sglang-oai, vllm or lmdeploy, their -chat forms, or an -embedding form; write others as `api: custom`",
+                "sglang, sglang-oai, vllm or lmdeploy, their -chat forms, or an -embedding form; use others as `api: custom`",
             ));
         }
     };
@@ -58,9 +58,9 @@ pub(super) fn target(draft: &mut Draft) -> Result<(), ImportError> {
     };
     let base = base(draft, port)?;
     draft.carry_value("--backend", "target/api", api);
-    draft.put("target/url", join(&base, endpoint));
+    draft.set("target/url", join(&base, endpoint));
     if native {
-        draft.note("--backend", format!("the server's /{endpoint} in place of its /generate"));
+        draft.note("--backend", format!("the server's /{endpoint} instead of its /generate"));
     }
     draft.carry("--model", "target/model");
     draft.carry("--served-model-name", "target/model");
@@ -71,23 +71,23 @@ pub(super) fn target(draft: &mut Draft) -> Result<(), ImportError> {
     draft.headers("--header")?;
     // The tools wait six hours for a response.
     for path in ["target/timeouts/read", "target/timeouts/total"] {
-        draft.fill("--total-timeout", path, seconds(21_600.0));
+        draft.set_default("--total-timeout", path, seconds(21_600.0));
     }
     Ok(())
 }
 
 pub(super) fn request(draft: &mut Draft, script: &Script) -> Result<(), ImportError> {
     draft.carry_value("--seed", "seed", number(draft.number("--seed")?.unwrap_or(0.0).max(0.0)));
-    draft.fill("--seed", "seed", script.seed);
+    draft.set_default("--seed", "seed", script.seed);
     if draft.get("target/api").and_then(Value::as_str) == Some("openai-embeddings") {
         return draft.extra("--extra-request-body");
     }
     draft.carry_number_or("--temperature", "request/temperature", 0.0)?;
     draft.carry_number("--top-p", "request/top_p")?;
-    draft.fill("--disable-ignore-eos", "request/ignore_eos", true);
+    draft.set_default("--disable-ignore-eos", "request/ignore_eos", true);
     draft.account("--disable-ignore-eos", &["request/ignore_eos"]);
     if draft.has("--disable-ignore-eos") {
-        draft.put("request/ignore_eos", false);
+        draft.set("request/ignore_eos", false);
     }
     draft.carry_switch("--disable-stream", "request/stream", false);
     draft.extra("--extra-request-body")
@@ -106,10 +106,10 @@ pub(super) fn dataset(draft: &mut Draft, script: &Script, source: &'static str) 
         "generated-shared-prefix" => "prefix",
         "mooncake" => "trace",
         other => {
-            return Err(draft.wrong(
+            return Err(draft.invalid(
                 "--dataset-name",
                 other,
-                "sharegpt, random, random-ids, custom, openai, image, generated-shared-prefix or mooncake; other data come as `kind: rows` of a file",
+                "sharegpt, random, random-ids, custom, openai, image, generated-shared-prefix or mooncake; use other datasets as a file with `kind: rows`",
             ));
         }
     };
@@ -136,29 +136,26 @@ fn file(draft: &mut Draft, kind: &str, source: &'static str) -> Result<(), Impor
         if !matches!(kind, "sharegpt" | "embeddings") {
             return Err(ImportError::Missing(source));
         }
-        draft.fill(source, "dataset/path", "builtin");
-        draft.note("--dataset-name", "a small set that ships with llmscen; give `dataset.path` for the whole of it");
+        draft.set_default(source, "dataset/path", "builtin");
+        draft.note("--dataset-name", "a small sample that ships with llmscen; set `dataset.path` for the full dataset");
     }
     match kind {
         "trace" => {
-            draft.put("dataset/trace/layout", "mooncake");
-            draft.put("load/trace", json!({}));
+            draft.set("dataset/trace/layout", "mooncake");
+            draft.set("load/trace", json!({}));
             if let Some(slower) = draft.number("--mooncake-slowdown-factor")?.filter(|slower| *slower > 0.0) {
                 draft.carry_value("--mooncake-slowdown-factor", "load/trace/speed", number(1.0 / slower));
             }
             draft.account("--use-trace-timestamps", &["load/trace"]);
         }
         "sharegpt" => {
-            draft.put("dataset/order", "shuffle");
+            draft.set("dataset/order", "shuffle");
             if !draft.has("--sharegpt-output-len") {
-                draft.note(
-                    "--dataset-name",
-                    "the tool limits each reply to the length of the row's own; set `request.max_tokens`",
-                );
+                draft.note("--dataset-name", "the tool limits each reply to the length in the row; set `request.max_tokens`");
             }
             if draft.has("--sharegpt-context-len") {
                 draft.carry_number("--sharegpt-context-len", "dataset/prompt_tokens/max")?;
-                draft.note("--sharegpt-context-len", "the prompt alone is compared with it, not the prompt and the reply");
+                draft.note("--sharegpt-context-len", "only the prompt is compared with it, not prompt and reply");
             }
         }
         _ => {}
@@ -173,7 +170,7 @@ fn drawn(draft: &mut Draft, kind: &str, script: &Script) -> Result<(), ImportErr
     for (flag, path) in lengths.into_iter().filter(|(_, path)| kind == "random" || *path == "request/max_tokens") {
         let given = draft.number(flag)?;
         let length = given.or(script.length).ok_or(ImportError::Missing(flag))?;
-        draft.fill(flag, path, ranged(length, ratio));
+        draft.set_default(flag, path, ranged(length, ratio));
         draft.carry_value(flag, path, ranged(length, ratio));
         draft.account("--random-range-ratio", &[path]);
     }
@@ -181,15 +178,16 @@ fn drawn(draft: &mut Draft, kind: &str, script: &Script) -> Result<(), ImportErr
         draft.note("--random-range-ratio", "uniform from that share of the length to the length");
         return Ok(());
     }
-    draft.note("--random-input-len", "the text beside the pictures is `dataset.text`");
+    draft.note("--random-input-len", "the text next to the images is `dataset.text`");
     let resolution = draft.text("--image-resolution").unwrap_or_else(|| "1080p".into());
-    let sizes = sizes(&resolution)
-        .ok_or_else(|| draft.wrong("--image-resolution", &resolution, "4k, 1080p, 720p, 360p, HEIGHTxWIDTH or random:HxW-HxW"))?;
-    draft.put("dataset/sizes", sizes);
-    draft.fill("--image-resolution", "dataset/sizes", json!(["1920x1080"]));
+    let sizes = sizes(&resolution).ok_or_else(|| {
+        draft.invalid("--image-resolution", &resolution, "4k, 1080p, 720p, 360p, HEIGHTxWIDTH or random:HxW-HxW")
+    })?;
+    draft.set("dataset/sizes", sizes);
+    draft.set_default("--image-resolution", "dataset/sizes", json!(["1920x1080"]));
     draft.account("--image-resolution", &["dataset/sizes"]);
     if resolution.starts_with("random:") {
-        draft.note("--image-resolution", "the two bounds in turn");
+        draft.note("--image-resolution", "the two bounds alternate");
     }
     draft.carry_number("--image-count", "dataset/count")
 }
@@ -230,7 +228,7 @@ fn prefix(draft: &mut Draft) -> Result<(), ImportError> {
         [("--gsp-question-len", "dataset/tokens", 128.0), ("--gsp-output-len", "request/max_tokens", 256.0)]
     {
         let length = draft.number(flag)?.unwrap_or(default);
-        draft.fill(flag, path, ranged(length, ratio));
+        draft.set_default(flag, path, ranged(length, ratio));
         draft.carry_value(flag, path, ranged(length, ratio));
         draft.account("--gsp-range-ratio", &[path]);
     }
@@ -263,12 +261,15 @@ pub(super) fn load(draft: &mut Draft) -> Result<(), ImportError> {
             draft.carry_value("--request-rate", "load/rate", per_second(rate));
             burstiness(draft)?;
             if users.is_some() {
-                draft.note("--max-concurrency", "an open loop sends when a request is due; a cap that holds requests back would hide the wait from every latency");
+                draft.note(
+                    "--max-concurrency",
+                    "an open loop sends requests on schedule; a concurrency cap would hide the waiting time from all latencies",
+                );
             }
         }
         (None, Some(users)) => {
             draft.carry_value("--max-concurrency", "load/concurrency", number(users));
-            draft.note("--request-rate", "no limit: a closed loop");
+            draft.note("--request-rate", "no rate limit: a closed loop");
         }
         (None, None) => {
             draft.carry_value("--request-rate", "load/rate", "burst");
@@ -294,13 +295,13 @@ pub(super) fn goodput(draft: &mut Draft, tool: &str) -> Result<(), ImportError> 
         match parsed {
             Some((metric @ ("ttft" | "tpot"), value)) => limits.push(format!("{metric} <= {value}ms")),
             Some(("e2el", value)) => limits.push(format!("e2e <= {value}ms")),
-            _ => return Err(draft.wrong("--goodput", pair, "METRIC:MILLISECONDS of ttft, tpot or e2el")),
+            _ => return Err(draft.invalid("--goodput", pair, "METRIC:MILLISECONDS of ttft, tpot or e2el")),
         }
     }
     if !limits.is_empty() {
-        draft.limit(format!("goodput({}) >= 0%", limits.join(", ")));
+        draft.add_limit(format!("goodput({}) >= 0%", limits.join(", ")));
         draft.account("--goodput", &["slo"]);
-        draft.note("--goodput", format!("{tool} asks for no share: raise the 0 % to make it a gate"));
+        draft.note("--goodput", format!("{tool} requires no share: raise the 0 % to make it a gate"));
     }
     Ok(())
 }

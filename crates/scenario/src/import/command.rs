@@ -2,7 +2,7 @@
 
 use crate::import::draft::Draft;
 use crate::import::{ImportError, Tool};
-use crate::suggest::near;
+use crate::suggest::nearest;
 use llmscen_core::url_secrets::hidden;
 use serde_json::Value;
 
@@ -41,13 +41,13 @@ pub(super) fn recognize(tool: Tool, args: &[String]) -> Result<Invocation, Impor
         variables.push((name.to_owned(), value.to_owned()));
         words.remove(0);
     }
-    if words.first().is_some_and(|word| is_python(last(word))) {
+    if words.first().is_some_and(|word| is_python(file_name(word))) {
         words.remove(0);
         if words.first().is_some_and(|word| word == "-m") {
             words.remove(0);
         }
     }
-    if words.first().is_some_and(|word| tool.programs().contains(&last(word))) {
+    if words.first().is_some_and(|word| tool.programs().contains(&file_name(word))) {
         words.remove(0);
     }
     let begins = |name: &&&[&str]| {
@@ -56,7 +56,7 @@ pub(super) fn recognize(tool: Tool, args: &[String]) -> Result<Invocation, Impor
                 .iter()
                 .zip(name.iter())
                 .enumerate()
-                .all(|(place, (word, own))| *own == if place == 0 { last(word) } else { word })
+                .all(|(place, (word, own))| *own == if place == 0 { file_name(word) } else { word })
     };
     let named = tool.commands().iter().find_map(|command| Some((command, command.names.iter().find(begins)?.len())));
     let (command, length) = match (named, tool.commands()) {
@@ -80,7 +80,7 @@ fn is_python(word: &str) -> bool {
 }
 
 /// The file name of a path.
-fn last(word: &str) -> &str {
+fn file_name(word: &str) -> &str {
     word.rsplit('/').next().unwrap_or(word)
 }
 
@@ -94,7 +94,7 @@ pub(super) enum Takes {
     /// All words up to the next flag.
     Many,
     /// None, `true` or `false`.
-    Truth,
+    Switch,
 }
 
 /// Flags of a tool, separated by spaces.
@@ -145,7 +145,7 @@ impl Flag {
 
 /// A flag as it was given.
 #[derive(Clone, Debug)]
-pub(super) struct Given {
+pub(super) struct GivenFlag {
     pub flag: Flag,
     /// As it was written.
     pub written: String,
@@ -156,11 +156,10 @@ pub(super) struct Given {
     pub note: Option<String>,
 }
 
-impl Given {
+impl GivenFlag {
     /// The flag with its values, quoted for a shell, without secrets.
     pub fn shown(&self) -> String {
-        let hidden =
-            |value: &String| if self.flag.takes == Takes::Secret { "***".to_owned() } else { quoted(&without_secrets(value)) };
+        let hidden = |value: &String| if self.flag.takes == Takes::Secret { "***".to_owned() } else { quote(&mask_value(value)) };
         let written = Some(self.written.clone()).filter(|written| !written.is_empty());
         written.into_iter().chain(self.values.iter().map(hidden)).collect::<Vec<_>>().join(" ")
     }
@@ -183,18 +182,18 @@ impl Variable {
 
     /// `NAME=VALUE` without secrets.
     pub fn shown(&self) -> String {
-        let value = if self.is_secret() { "***".to_owned() } else { quoted(&without_secrets(&self.value)) };
+        let value = if self.is_secret() { "***".to_owned() } else { quote(&mask_value(&self.value)) };
         format!("{}={value}", self.name)
     }
 }
 
 /// Masks secrets in `NAME=VALUE`, in a list of these, or in a JSON object.
-fn without_secrets(value: &str) -> String {
+fn mask_value(value: &str) -> String {
     if let Ok(json @ Value::Object(_)) = serde_json::from_str(value) {
-        return masked(json, &mut |_| "***".to_owned()).to_string();
+        return mask_secrets(json, &mut |_| "***".to_owned()).to_string();
     }
     if value.contains("://") {
-        return hidden_in_url(value, "***");
+        return mask_url(value, "***");
     }
     let part = |part: &str| match part.split_once(['=', ':']) {
         Some((name, _)) if is_secret(name) => format!("{name}=***"),
@@ -219,7 +218,7 @@ pub(super) fn is_secret(name: &str) -> bool {
 }
 
 /// A URL with `instead` in place of its password and secret parameters.
-pub(super) fn hidden_in_url(url: &str, instead: &str) -> String {
+pub(super) fn mask_url(url: &str, instead: &str) -> String {
     let mut ranges = hidden(url);
     ranges.sort_by_key(|range| range.start);
     ranges.into_iter().rev().fold(url.to_owned(), |mut shown, range| {
@@ -229,16 +228,16 @@ pub(super) fn hidden_in_url(url: &str, instead: &str) -> String {
 }
 
 /// Replaces each text whose key is that of a secret; `instead` gets the key.
-pub(super) fn masked(value: Value, instead: &mut dyn FnMut(&str) -> String) -> Value {
+pub(super) fn mask_secrets(value: Value, instead: &mut dyn FnMut(&str) -> String) -> Value {
     match value {
         Value::Object(fields) => {
             let mask = |(key, value): (String, Value)| match value {
                 Value::String(_) if is_secret(&key) => (key.clone(), Value::from(instead(&key))),
-                value => (key, masked(value, instead)),
+                value => (key, mask_secrets(value, instead)),
             };
             Value::Object(fields.into_iter().map(mask).collect())
         }
-        Value::Array(items) => items.into_iter().map(|item| masked(item, instead)).collect(),
+        Value::Array(items) => items.into_iter().map(|item| mask_secrets(item, instead)).collect(),
         other => other,
     }
 }
@@ -249,7 +248,7 @@ pub(super) fn variable(name: &str) -> String {
 }
 
 /// Quotes a word for a shell. Line ends are escaped, because the word is written into a comment.
-fn quoted(word: &str) -> String {
+fn quote(word: &str) -> String {
     let plain = |c: char| c.is_alphanumeric() || "-_./:=,+@%".contains(c);
     if !word.is_empty() && word.chars().all(plain) {
         return word.to_owned();
@@ -258,27 +257,27 @@ fn quoted(word: &str) -> String {
 }
 
 #[derive(Clone, Debug)]
-pub(super) struct Line {
+pub(super) struct CommandLine {
     pub variables: Vec<Variable>,
-    pub given: Vec<Given>,
+    pub given: Vec<GivenFlag>,
 }
 
-impl Line {
-    pub fn parse(tool: Tool, invocation: &Invocation) -> Result<Line, ImportError> {
+impl CommandLine {
+    pub fn parse(tool: Tool, invocation: &Invocation) -> Result<CommandLine, ImportError> {
         let variable = |(name, value): &(String, String)| Variable {
             name: name.clone(),
             value: value.clone(),
             keys: Vec::new(),
             note: None,
         };
-        let mut given: Vec<Given> = Vec::new();
+        let mut given: Vec<GivenFlag> = Vec::new();
         let mut words = invocation.args.iter().peekable();
         let mut positional = invocation.command.positional.iter();
         while let Some(word) = words.next() {
             if !is_flag(word) {
                 let names = positional.next().ok_or_else(|| ImportError::Stray(word.clone()))?;
                 let flag = Flag { names, takes: Takes::One, reason: "" };
-                given.push(Given { flag, written: String::new(), values: vec![word.clone()], keys: Vec::new(), note: None });
+                given.push(GivenFlag { flag, written: String::new(), values: vec![word.clone()], keys: Vec::new(), note: None });
                 continue;
             }
             let (written, inline) = match word.split_once('=').filter(|(name, _)| name.starts_with("--")) {
@@ -291,18 +290,18 @@ impl Line {
                 Takes::Nothing => 0,
                 Takes::One | Takes::Secret => 1,
                 Takes::Many => usize::MAX,
-                Takes::Truth => usize::from(words.peek().is_some_and(|next| matches!(next.as_str(), "true" | "false"))),
+                Takes::Switch => usize::from(words.peek().is_some_and(|next| matches!(next.as_str(), "true" | "false"))),
             };
             while values.len() < most && words.peek().is_some_and(|next| !is_flag(next)) {
                 values.extend(words.next().cloned());
             }
-            if values.is_empty() && !matches!(flag.takes, Takes::Nothing | Takes::Truth) {
+            if values.is_empty() && !matches!(flag.takes, Takes::Nothing | Takes::Switch) {
                 return Err(ImportError::Bare(written));
             }
             let note = Some(flag.reason).filter(|why| !why.is_empty()).map(str::to_owned);
-            given.push(Given { flag, written, values, keys: Vec::new(), note });
+            given.push(GivenFlag { flag, written, values, keys: Vec::new(), note });
         }
-        Ok(Line { variables: invocation.variables.iter().map(variable).collect(), given })
+        Ok(CommandLine { variables: invocation.variables.iter().map(variable).collect(), given })
     }
 }
 
@@ -324,7 +323,7 @@ fn find_flag(tool: Tool, command: &'static Command, written: &str) -> Result<Fla
         _ => Err(ImportError::Unknown {
             tool: tool.name(),
             flag: written.to_owned(),
-            near: near(written, command.flags().flat_map(Flag::names)),
+            near: nearest(written, command.flags().flat_map(Flag::names)),
         }),
     }
 }

@@ -1,26 +1,26 @@
 //! The scenario under construction, the result for each flag, and helpers for names, URLs and lengths.
 
-use crate::import::command::{Given, Line, Variable, hidden_in_url, is_secret, masked, variable};
+use crate::import::command::{CommandLine, GivenFlag, Variable, is_secret, mask_secrets, mask_url, variable};
 use crate::import::{Account, ImportError, Imported, Tool, number};
 use serde_json::{Map, Value, json};
 
 /// The note of a flag that had no effect in this command line.
-pub(super) const UNTOLD: &str = "it says nothing beside the other flags";
+pub(super) const NO_EFFECT: &str = "no effect with these other flags";
 
 /// A scenario under construction.
 pub(super) struct Draft {
-    line: Line,
+    line: CommandLine,
     tree: Map<String, Value>,
     /// Keys that hold a default of the tool.
     filled: Vec<&'static str>,
 }
 
 impl Draft {
-    pub fn new(line: Line) -> Draft {
+    pub fn new(line: CommandLine) -> Draft {
         Draft { line, tree: Map::new(), filled: Vec::new() }
     }
 
-    fn last(&self, flag: &str) -> Option<&Given> {
+    fn last(&self, flag: &str) -> Option<&GivenFlag> {
         self.line.given.iter().rev().find(|given| given.flag.is_among(flag))
     }
 
@@ -45,7 +45,7 @@ impl Draft {
     }
 
     /// Whether a switch is on: given without a value, or with anything but `false`.
-    pub fn truth(&self, flag: &str) -> bool {
+    pub fn is_on(&self, flag: &str) -> bool {
         self.last(flag).is_some_and(|given| given.values.last().is_none_or(|value| value != "false"))
     }
 
@@ -60,42 +60,42 @@ impl Draft {
         let words = texts.iter().flat_map(|text| text.split(',')).map(str::trim).filter(|word| !word.is_empty());
         words
             .map(|word| {
-                word.parse().ok().filter(|value: &f64| value.is_finite()).ok_or_else(|| self.wrong(flag, word, "a number"))
+                word.parse().ok().filter(|value: &f64| value.is_finite()).ok_or_else(|| self.invalid(flag, word, "a number"))
             })
             .collect()
     }
 
     pub fn json(&self, flag: &str) -> Result<Option<Value>, ImportError> {
-        let parse = |text: String| serde_json::from_str(&text).map_err(|_| self.wrong(flag, &text, "JSON"));
+        let parse = |text: String| serde_json::from_str(&text).map_err(|_| self.invalid(flag, &text, "JSON"));
         self.text(flag).map(parse).transpose()
     }
 
     /// The error of an invalid value.
-    pub fn wrong(&self, flag: &str, value: &str, expected: &'static str) -> ImportError {
+    pub fn invalid(&self, flag: &str, value: &str, expected: &'static str) -> ImportError {
         let written = self.last(flag).map_or(flag, |given| given.written.as_str());
         ImportError::Value { flag: written.to_owned(), value: value.to_owned(), expected }
     }
 
     /// Sets a key; `/` separates the keys of a path. Variables and templates in texts are escaped.
-    pub fn put(&mut self, path: &str, value: impl Into<Value>) {
+    pub fn set(&mut self, path: &str, value: impl Into<Value>) {
         set(&mut self.tree, path, escaped(value.into()));
     }
 
     /// Sets a key to a text with a variable, which is not escaped.
-    pub fn refer(&mut self, path: &str, text: &str) {
+    pub fn set_variable(&mut self, path: &str, text: &str) {
         set(&mut self.tree, path, Value::from(text));
     }
 
     /// Sets a key to the tool's default, which the head lists, unless the flag was given.
-    pub fn fill(&mut self, flag: &str, path: &'static str, value: impl Into<Value>) {
+    pub fn set_default(&mut self, flag: &str, path: &'static str, value: impl Into<Value>) {
         if !self.has(flag) {
-            self.put(path, value);
+            self.set(path, value);
             self.filled.push(path);
         }
     }
 
     /// Sets a key to a value with variables, which are not escaped.
-    pub fn refer_value(&mut self, path: &str, value: Value) {
+    pub fn set_unescaped(&mut self, path: &str, value: Value) {
         set(&mut self.tree, path, value);
     }
 
@@ -108,22 +108,22 @@ impl Draft {
     /// Prompts that share a prefix: one prefix for all, or one per group.
     pub fn shared_prefix(&mut self, groups: f64, prefix: f64, tokens: Value) {
         if groups > 1.0 {
-            self.put("dataset/kind", "prefix");
-            self.put("dataset/groups", number(groups));
-            self.put("dataset/prefix_tokens", number(prefix));
+            self.set("dataset/kind", "prefix");
+            self.set("dataset/groups", number(groups));
+            self.set("dataset/prefix_tokens", number(prefix));
         } else {
-            self.put("dataset/shared_prefix", number(prefix));
-            self.put("dataset/tokens", tokens);
+            self.set("dataset/shared_prefix", number(prefix));
+            self.set("dataset/tokens", tokens);
         }
     }
 
     /// Adds an objective.
-    pub fn limit(&mut self, expr: String) {
+    pub fn add_limit(&mut self, expr: String) {
         self.objective(Value::from(expr));
     }
 
     /// Adds an objective that is judged by its point estimate, as the tool does.
-    pub fn limit_point(&mut self, expr: String) {
+    pub fn add_point_limit(&mut self, expr: String) {
         self.objective(json!({ "expr": expr, "confidence": "point" }));
     }
 
@@ -154,7 +154,7 @@ impl Draft {
 
     /// Sets a key to a value that comes from a flag, and records it.
     pub fn carry_value(&mut self, flag: &str, path: &str, value: impl Into<Value>) {
-        self.put(path, value);
+        self.set(path, value);
         self.account(flag, &[path]);
     }
 
@@ -187,7 +187,7 @@ impl Draft {
 
     /// Sets a key to the number of a flag, or to the tool's default.
     pub fn carry_number_or(&mut self, flag: &str, path: &'static str, default: f64) -> Result<(), ImportError> {
-        self.fill(flag, path, number(default));
+        self.set_default(flag, path, number(default));
         self.carry_number(flag, path)
     }
 
@@ -202,23 +202,23 @@ impl Draft {
     /// Sets the target's key to a variable; the value is not written.
     pub fn api_key(&mut self, flag: &str) {
         if self.has(flag) {
-            self.refer("target/api_key", "${OPENAI_API_KEY}");
+            self.set_variable("target/api_key", "${OPENAI_API_KEY}");
             self.account(flag, &["target/api_key"]);
-            self.note(flag, "the value is not written down: set OPENAI_API_KEY");
+            self.note(flag, "the value is not stored: set OPENAI_API_KEY");
         }
     }
 
     /// Translates headers `NAME=VALUE` or `NAME:VALUE`.
     pub fn headers(&mut self, flag: &str) -> Result<(), ImportError> {
         for text in self.texts(flag) {
-            let (name, value) = text.split_once([':', '=']).ok_or_else(|| self.wrong(flag, &text, "NAME=VALUE"))?;
+            let (name, value) = text.split_once([':', '=']).ok_or_else(|| self.invalid(flag, &text, "NAME=VALUE"))?;
             let (name, path) = (name.trim(), format!("target/headers/{}", name.trim()));
             if is_secret(name) {
                 let variable = variable(name);
-                self.refer(&path, &format!("${{{variable}}}"));
-                self.note(flag, format!("the value is not written down: set {variable}"));
+                self.set_variable(&path, &format!("${{{variable}}}"));
+                self.note(flag, format!("the value is not stored: set {variable}"));
             } else {
-                self.put(&path, value.trim());
+                self.set(&path, value.trim());
             }
             self.account(flag, &[&path]);
         }
@@ -228,7 +228,7 @@ impl Draft {
     /// Merges the JSON object of a flag into `request.extra`.
     pub fn extra(&mut self, flag: &str) -> Result<(), ImportError> {
         let Some(value) = self.json(flag)? else { return Ok(()) };
-        let Value::Object(fields) = value else { return Err(self.wrong(flag, "", "a JSON object")) };
+        let Value::Object(fields) = value else { return Err(self.invalid(flag, "", "a JSON object")) };
         self.merge_extra(fields);
         self.account(flag, &["request/extra"]);
         Ok(())
@@ -250,13 +250,13 @@ impl Draft {
     pub fn one_or_axis(&mut self, path: &str, values: Vec<Value>) {
         let axis = format!("matrix/{}", path.replace('/', "."));
         match <[Value; 1]>::try_from(values) {
-            Ok([value]) => self.put(path, value),
+            Ok([value]) => self.set(path, value),
             Err(values) if values.is_empty() => {}
             Err(mut values) => {
                 values.dedup();
                 // The matrix overrides this value in each case.
-                self.put(path, values.first().cloned().unwrap_or_default());
-                self.put(&axis, values);
+                self.set(path, values.first().cloned().unwrap_or_default());
+                self.set(&axis, values);
             }
         }
     }
@@ -309,10 +309,10 @@ const ORDER: [&str; 14] = [
 
 impl Draft {
     pub fn accounts(&self) -> Vec<Account> {
-        let account = |given: &Given| Account {
+        let account = |given: &GivenFlag| Account {
             flag: given.shown(),
             keys: given.keys.clone(),
-            note: given.note.clone().or_else(|| given.keys.is_empty().then(|| UNTOLD.to_owned())),
+            note: given.note.clone().or_else(|| given.keys.is_empty().then(|| NO_EFFECT.to_owned())),
         };
         let assigned = |own: &Variable| Account { flag: own.shown(), keys: own.keys.clone(), note: own.note.clone() };
         self.line.variables.iter().map(assigned).chain(self.line.given.iter().map(account)).collect()
@@ -334,9 +334,9 @@ impl Draft {
             }
             if let Some(own) = self.line.variables.get_mut(at) {
                 own.note = match &path {
-                    Some(_) if own.is_secret() => Some(format!("the value is not written down: set {}", own.name)),
+                    Some(_) if own.is_secret() => Some(format!("the value is not stored: set {}", own.name)),
                     Some(_) => None,
-                    None => Some("set it for llmscen, if llmscen reads it".to_owned()),
+                    None => Some("set it for llmscen if llmscen should use it".to_owned()),
                 };
                 own.keys = path.map(|path| path.replace('/', ".")).into_iter().collect();
             }
@@ -357,11 +357,11 @@ impl Draft {
 
     /// Replaces secrets in the URL and in `request.extra` by variables.
     fn hide_secrets(&mut self) {
-        if let Some(url) = self.get("target/url").and_then(Value::as_str).map(|url| hidden_in_url(url, "${TARGET_SECRET}")) {
-            self.refer("target/url", &url);
+        if let Some(url) = self.get("target/url").and_then(Value::as_str).map(|url| mask_url(url, "${TARGET_SECRET}")) {
+            self.set_variable("target/url", &url);
         }
         if let Some(extra) = self.get("request/extra").cloned() {
-            self.refer_value("request/extra", masked(extra, &mut |key| format!("${{{}}}", variable(key))));
+            self.set_unescaped("request/extra", mask_secrets(extra, &mut |key| format!("${{{}}}", variable(key))));
         }
     }
 
@@ -424,7 +424,7 @@ pub(super) fn endpoint(url: &str, wanted: &str, known: &[&str]) -> String {
 }
 
 /// The protocol of a path of an OpenAI-compatible server.
-pub(super) fn api_of(url: &str) -> &'static str {
+pub(super) fn api_from_path(url: &str) -> &'static str {
     let path = path(url);
     match () {
         () if path.ends_with("/chat/completions") => "openai-chat",
@@ -450,7 +450,7 @@ pub(super) fn per_second(value: f64) -> Value {
 
 /// The comments at the top: the flags, what became of them, and the tool's defaults.
 pub(super) fn head(tool: Tool, accounts: &[Account], defaults: &[String]) -> String {
-    let mut head = format!("# From a command line of {}. What became of each flag:\n", tool.name());
+    let mut head = format!("# Converted from a command line of {}. Result per flag:\n", tool.name());
     let width = accounts.iter().map(|account| account.flag.chars().count()).max().unwrap_or(0).min(44);
     for Account { flag, keys, note } in accounts {
         let said = match (keys.is_empty(), note) {

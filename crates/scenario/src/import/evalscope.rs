@@ -3,7 +3,7 @@
 mod load;
 
 use crate::import::command::{FlagGroup, Takes, dropped, translated};
-use crate::import::draft::{Draft, api_of, between, endpoint, name, seconds};
+use crate::import::draft::{Draft, api_from_path, between, endpoint, name, seconds};
 use crate::import::{ImportError, number};
 use Takes::{Many, Nothing, One, Secret};
 use serde_json::{Value, json};
@@ -15,7 +15,7 @@ pub(super) fn translate(draft: &mut Draft) -> Result<(), ImportError> {
     target(draft)?;
     request(draft)?;
     load::dataset(draft)?;
-    match draft.truth("--sla-auto-tune") {
+    match draft.is_on("--sla-auto-tune") {
         true => load::search(draft)?,
         false => load::load(draft)?,
     }
@@ -27,10 +27,10 @@ pub(super) fn translate(draft: &mut Draft) -> Result<(), ImportError> {
 fn request(draft: &mut Draft) -> Result<(), ImportError> {
     if let Some(template) = draft.text("--query-template") {
         match template.strip_prefix('@') {
-            Some(file) => draft.put("request/template", file),
+            Some(file) => draft.set("request/template", file),
             None => match serde_json::from_str::<Value>(&template) {
-                Ok(body @ Value::Object(_)) => draft.refer_value("request/template", body),
-                _ => return Err(draft.wrong("--query-template", &template, "a JSON object or @FILE")),
+                Ok(body @ Value::Object(_)) => draft.set_unescaped("request/template", body),
+                _ => return Err(draft.invalid("--query-template", &template, "a JSON object or @FILE")),
             },
         }
         draft.account("--query-template", &["request/template"]);
@@ -39,12 +39,12 @@ fn request(draft: &mut Draft) -> Result<(), ImportError> {
     if matches!(api.as_str(), "openai-embeddings" | "rerank") {
         return ranked(draft, &api);
     }
-    draft.fill("--max-tokens", "request/max_tokens", 2048);
-    draft.fill("--temperature", "request/temperature", 0);
+    draft.set_default("--max-tokens", "request/max_tokens", 2048);
+    draft.set_default("--temperature", "request/temperature", 0);
     match draft.numbers("--max-tokens")?.as_slice() {
         [] => {}
-        [one] => draft.put("request/max_tokens", number(*one)),
-        [least, most, ..] => draft.put("request/max_tokens", between(*least, *most)),
+        [one] => draft.set("request/max_tokens", number(*one)),
+        [least, most, ..] => draft.set("request/max_tokens", between(*least, *most)),
     }
     draft.account("--max-tokens", &["request/max_tokens"]);
     draft.carry_numbers(&[
@@ -54,8 +54,8 @@ fn request(draft: &mut Draft) -> Result<(), ImportError> {
         ("--repetition-penalty", "request/repetition_penalty"),
     ])?;
     if let Some(seed) = draft.number("--seed")? {
-        draft.put("seed", number(seed.max(0.0)));
-        draft.put("request/seed", number(seed));
+        draft.set("seed", number(seed.max(0.0)));
+        draft.set("request/seed", number(seed));
         draft.account("--seed", &["seed", "request/seed"]);
     }
     let stops = draft.texts("--stop");
@@ -95,11 +95,11 @@ fn in_process(draft: &mut Draft) -> Result<(), ImportError> {
     if draft.number("--min-tokens")?.is_some_and(|least| least >= most) {
         draft.carry_value("--min-tokens", "request/ignore_eos", true);
     } else {
-        draft.note("--min-tokens", "a model inside llmscen does not take it");
+        draft.note("--min-tokens", "not supported for a local model");
     }
-    draft.note("--frequency-penalty --n-choices --logprobs --stop-token-ids", "a model inside llmscen does not take it");
-    draft.note("--stream", "every token is reported as it is made");
-    draft.note("--no-stream", "every token is reported as it is made");
+    draft.note("--frequency-penalty --n-choices --logprobs --stop-token-ids", "not supported for a local model");
+    draft.note("--stream", "every token is reported when it is generated");
+    draft.note("--no-stream", "every token is reported when it is generated");
     Ok(())
 }
 
@@ -107,13 +107,13 @@ fn in_process(draft: &mut Draft) -> Result<(), ImportError> {
 fn ranked(draft: &mut Draft, api: &str) -> Result<(), ImportError> {
     draft.note("--max-tokens --min-tokens --temperature --top-p --top-k --stream --no-stream --seed", "nothing is generated");
     let Some(value) = draft.json("--extra-args")? else { return Ok(()) };
-    let Value::Object(mut fields) = value else { return Err(draft.wrong("--extra-args", "", "a JSON object")) };
+    let Value::Object(mut fields) = value else { return Err(draft.invalid("--extra-args", "", "a JSON object")) };
     if api == "rerank" {
         if let Some(count) = fields.shift_remove("num_documents") {
             draft.carry_value("--extra-args", "dataset/documents", count);
         }
         if fields.shift_remove("document_length_ratio").is_some() {
-            draft.note("--extra-args", "`document_length_ratio`: the data have lengths of their own");
+            draft.note("--extra-args", "`document_length_ratio`: the dataset determines the lengths");
         }
     }
     if !fields.is_empty() {
@@ -126,7 +126,7 @@ fn ranked(draft: &mut Draft, api: &str) -> Result<(), ImportError> {
 /// URLs with these paths are used unchanged; others get the path of `--api`.
 const ENDS: [&str; 6] = ["/chat/completions", "/completions", "/responses", "/embeddings", "/reranks", "/rerank"];
 
-const NO_SERVER: &str = "the model runs inside llmscen: no server is asked";
+const NO_SERVER: &str = "the model runs inside llmscen, without a server";
 
 fn target(draft: &mut Draft) -> Result<(), ImportError> {
     let api = draft.text("--api").unwrap_or_else(|| "openai".into());
@@ -136,7 +136,7 @@ fn target(draft: &mut Draft) -> Result<(), ImportError> {
         _ => remote(draft, &api)?,
     }
     draft.account("--api", &["target/api"]);
-    draft.fill("--total-timeout", "target/timeouts/total", seconds(21_600.0));
+    draft.set_default("--total-timeout", "target/timeouts/total", seconds(21_600.0));
     draft.carry_seconds("--total-timeout", "target/timeouts/total")?;
     if api == "local" {
         return Ok(());
@@ -144,7 +144,7 @@ fn target(draft: &mut Draft) -> Result<(), ImportError> {
     draft.api_key("--api-key");
     draft.headers("--headers")?;
     draft.carry_seconds("--connect-timeout", "target/timeouts/connect")?;
-    draft.fill("--read-timeout", "target/timeouts/read", seconds(21_600.0));
+    draft.set_default("--read-timeout", "target/timeouts/read", seconds(21_600.0));
     draft.carry_seconds("--read-timeout", "target/timeouts/read")
 }
 
@@ -153,7 +153,7 @@ fn in_process_target(draft: &mut Draft) -> Result<(), ImportError> {
     if !draft.has("--model") {
         return Err(ImportError::Missing("--model: the folder of a model"));
     }
-    draft.put("target/api", "local");
+    draft.set("target/api", "local");
     draft.carry("--model", "target/model");
     draft.note("--api", "llmscen's own implementation of the model, not transformers");
     draft.note("--model", "a folder, a .gguf file, or the name of a model on the hub (`org/name`)");
@@ -168,18 +168,18 @@ fn managed(draft: &mut Draft) -> Result<(), ImportError> {
     }
     let path = if raw(draft) { "completions" } else { "chat/completions" };
     let port = draft.number("--port")?.unwrap_or(8877.0);
-    draft.put("target/api", if raw(draft) { "openai-completions" } else { "openai-chat" });
+    draft.set("target/api", if raw(draft) { "openai-completions" } else { "openai-chat" });
     draft.carry_value("--port", "target/url", format!("http://127.0.0.1:{port}/v1/{path}"));
     draft.carry("--model", "target/model");
-    draft.note("--url", "the run starts its own server, at --port");
-    draft.put(
+    draft.note("--url", "the run starts a server, at --port");
+    draft.set(
         "target/server",
         json!({ "preset": "vllm", "args": { "max_model_len": 32768, "gpu_memory_utilization": 0.9, "trust_remote_code": true } }),
     );
-    draft.put("target/server/env", json!({ "VLLM_ALLOW_LONG_MAX_MODEL_LEN": "1", "VLLM_WORKER_MULTIPROC_METHOD": "spawn" }));
+    draft.set("target/server/env", json!({ "VLLM_ALLOW_LONG_MAX_MODEL_LEN": "1", "VLLM_WORKER_MULTIPROC_METHOD": "spawn" }));
     let gpus = draft.variable("CUDA_VISIBLE_DEVICES").map(|list| list.split(',').filter(|id| !id.trim().is_empty()).count());
     match gpus {
-        Some(gpus) if gpus > 0 => draft.put("target/server/args/tensor_parallel_size", number(gpus as f64)),
+        Some(gpus) if gpus > 0 => draft.set("target/server/args/tensor_parallel_size", number(gpus as f64)),
         _ => draft.note("--api", "evalscope uses every GPU: set `target.server.args.tensor_parallel_size` to their number"),
     }
     draft.account("--api", &["target/server"]);
@@ -194,7 +194,7 @@ fn remote(draft: &mut Draft, api: &str) -> Result<(), ImportError> {
             if draft.has("--tokenize-prompt") || raw(draft) {
                 url = url.replace("/chat/completions", "/completions");
             }
-            (api_of(&url), url)
+            (api_from_path(&url), url)
         }
         "openai_responses" | "openai_response" | "responses" => {
             ("openai-responses", endpoint(&url.replace("/chat/completions", "/responses"), "responses", &ENDS))
@@ -204,30 +204,32 @@ fn remote(draft: &mut Draft, api: &str) -> Result<(), ImportError> {
         "dashscope" => ("dashscope", url),
         "custom" => ("custom", url),
         other => {
-            return Err(draft.wrong(
+            return Err(draft.invalid(
                 "--api",
                 other,
                 "openai, openai_responses, embedding, rerank, dashscope, custom, local or local_vllm",
             ));
         }
     };
-    draft.put("target/api", spoken);
-    draft.put("target/url", url);
+    draft.set("target/api", spoken);
+    draft.set("target/url", url);
     draft.carry("--model", "target/model");
     draft.account("--url", &["target/url"]);
     draft.note("--port", "it is the port of `--api local_vllm`");
     draft.account("--tokenize-prompt", &["target/url"]);
-    draft
-        .note("--tokenize-prompt", "prompts go to /v1/completions as text; those of `random` survive the way to tokens and back");
+    draft.note(
+        "--tokenize-prompt",
+        "prompts are sent to /v1/completions as text; those of `random` keep their tokens when they are tokenized again",
+    );
     if spoken == "custom" {
-        draft.note("--api", "say in `request.template` and `request.extract` how it speaks");
+        draft.note("--api", "define requests and responses in `request.template` and `request.extract`");
     }
     Ok(())
 }
 
 /// Whether prompts are sent without a chat template.
 fn raw(draft: &Draft) -> bool {
-    load::wanted(draft).starts_with("speed_benchmark")
+    load::dataset_name(draft).starts_with("speed_benchmark")
 }
 
 /// The project name that evalscope uses for every tracker.
@@ -238,16 +240,17 @@ fn track(draft: &mut Draft) {
     let alone = if draft.has("--wandb-api-key") { Some("wandb".to_owned()) } else { None };
     match draft.text("--visualizer").or(alone).as_deref() {
         Some("wandb") => {
-            draft.put("report/track/wandb/project", PROJECT);
+            draft.set("report/track/wandb/project", PROJECT);
             draft.account("--visualizer", &["report/track/wandb"]);
             if draft.has("--wandb-api-key") {
-                draft.refer("report/track/wandb/api_key", "${WANDB_API_KEY}");
+                draft.set_variable("report/track/wandb/api_key", "${WANDB_API_KEY}");
                 draft.account("--wandb-api-key", &["report/track/wandb/api_key"]);
-                draft.note("--wandb-api-key", "the value is not written down: set WANDB_API_KEY");
+                draft.note("--wandb-api-key", "the value is not stored: set WANDB_API_KEY");
             }
         }
         Some(other) => {
-            let why = format!("llmscen has no tracker for {other}; `report.track` has MLflow and Weights & Biases");
+            let why =
+                format!("llmscen does not support the tracker {other}; `report.track` supports MLflow and Weights & Biases");
             draft.note("--visualizer", why);
             draft.note("--wandb-api-key", "--visualizer names another tracker");
         }
@@ -255,9 +258,9 @@ fn track(draft: &mut Draft) {
     }
 }
 
-const SHOWN: &str = "progress is shown anyway, see --progress";
-const SWANLAB: &str = "llmscen has no tracker for swanlab; `report.track` has MLflow and Weights & Biases";
-const TUNING: &str = "an inner matter of its queues; requests are rendered ahead and rows are written as they come";
+const SHOWN: &str = "progress is always shown, see --progress";
+const SWANLAB: &str = "llmscen does not support the tracker swanlab; `report.track` supports MLflow and Weights & Biases";
+const TUNING: &str = "internal to its queues; llmscen renders requests ahead and writes records immediately";
 
 pub(super) const FLAGS: &[&[FlagGroup]] = &[&[
     translated(
@@ -273,25 +276,25 @@ pub(super) const FLAGS: &[&[FlagGroup]] = &[&[
     translated(Many, "--headers --number|-n --parallel --rate --max-tokens --stop --stop-token-ids"),
     translated(Secret, "--api-key --wandb-api-key"),
     translated(Nothing, "--open-loop --sla-auto-tune --logprobs --stream --no-stream --tokenize-prompt --multi-turn"),
-    dropped(One, "--attn-implementation", "it belongs to the server; `--api local` has one implementation"),
-    dropped(Nothing, "--no-test-connection", "no request is sent that is not measured"),
-    dropped(Nothing, "--enable-pd-metrics", "the first gap is in the ITL over token position"),
-    dropped(One, "--sla-fixed-parallel", "an open loop has no users; `load.max_in_flight` drops what does not fit"),
+    dropped(One, "--attn-implementation", "it is an option of the server; `--api local` has one implementation"),
+    dropped(Nothing, "--no-test-connection", "every request that is sent is measured"),
+    dropped(Nothing, "--enable-pd-metrics", "the report shows ITL by output position"),
+    dropped(One, "--sla-fixed-parallel", "an open loop has no users; `load.max_in_flight` limits requests in flight"),
     dropped(One, "--db-commit-interval --queue-size-multiplier --in-flight-task-multiplier --num-workers", TUNING),
     dropped(One, "--log-every-n-query", SHOWN),
     dropped(Nothing, "--debug", "`llmscen plan` shows the first request"),
     dropped(Nothing, "--enable-progress-tracker", SHOWN),
     dropped(Secret, "--swanlab-api-key", SWANLAB),
     dropped(One, "--swanlab-host", SWANLAB),
-    dropped(Nothing, "--no-timestamp", "`--output DIR` names the run folder itself"),
+    dropped(Nothing, "--no-timestamp", "`--output DIR` sets the run folder"),
     dropped(
         Nothing,
         "--apply-chat-template --no-apply-chat-template",
-        "the server applies it to messages, and nothing does to a text",
+        "the server applies the template to messages, never to plain text",
     ),
-    dropped(One, "--image-format", "pictures are PNG"),
-    dropped(One, "--image-patch-size", "the server counts the tokens of pictures"),
-    dropped(One, "--data-source", "a file, or the hub that LLMSCEN_HUB names"),
-    dropped(One, "--dataset-offset", "every prompt is drawn anew from the seed, so that no prefix cache knows it"),
-    dropped(One, "--min-turns", "the data say how many turns a conversation has"),
+    dropped(One, "--image-format", "images are PNG"),
+    dropped(One, "--image-patch-size", "the server counts the tokens of images"),
+    dropped(One, "--data-source", "a file, or the hub in LLMSCEN_HUB"),
+    dropped(One, "--dataset-offset", "every prompt is drawn from the seed, so no prefix cache contains it"),
+    dropped(One, "--min-turns", "the dataset determines the number of turns"),
 ]];

@@ -36,26 +36,26 @@ const RESTFUL_FLAGS: &[&[FlagGroup]] = &[
 const RESTFUL_SCRIPT: Script = Script { name: "lmdeploy-restful", seed: 1, length: None };
 
 fn translate_restful(draft: &mut Draft) -> Result<(), ImportError> {
-    draft.put("name", RESTFUL_SCRIPT.name);
+    draft.set("name", RESTFUL_SCRIPT.name);
     bench_serving::target(draft)?;
     bench_serving::request(draft, &RESTFUL_SCRIPT)?;
     bench_serving::dataset(draft, &RESTFUL_SCRIPT, "--dataset-path")?;
     if draft.has("--tokenizer") {
-        draft.note("--model-path", "`--tokenizer` takes its place");
+        draft.note("--model-path", "overridden by `--tokenizer`");
     } else {
         draft.carry("--model-path", "dataset/tokenizer");
     }
-    draft.fill("--num-prompts", "load/requests", 1000);
+    draft.set_default("--num-prompts", "load/requests", 1000);
     bench_serving::load(draft)?;
     if draft.has("--multi") {
         let rates = rates(draft)?;
         draft.one_or_axis("load/rate", rates.into_iter().map(per_second).collect());
         draft.account("--multi --request-rate-range", &["matrix/load.rate"]);
-        draft.note("--request-rate", "`--multi` takes the rates of --request-rate-range");
+        draft.note("--request-rate", "overridden by the rates of --request-rate-range with `--multi`");
     } else {
-        draft.note("--request-rate-range", "it goes with --multi");
+        draft.note("--request-rate-range", "only used with --multi");
     }
-    draft.fill("--disable-warmup", "load/warmup", 1);
+    draft.set_default("--disable-warmup", "load/warmup", 1);
     draft.account("--disable-warmup", &["load/warmup"]);
     Ok(())
 }
@@ -84,33 +84,33 @@ const PROMPTS: [f64; 5] = [1.0, 128.0, 128.0, 2048.0, 2048.0];
 const REPLIES: [f64; 5] = [128.0, 128.0, 2048.0, 128.0, 2048.0];
 
 fn translate_generation(draft: &mut Draft) -> Result<(), ImportError> {
-    draft.put("name", "lmdeploy-generation");
+    draft.set("name", "lmdeploy-generation");
     target(draft)?;
     sampling(draft)?;
-    draft.put("dataset/kind", "random");
+    draft.set("dataset/kind", "random");
     let or = |given: Vec<f64>, default: &[f64]| if given.is_empty() { default.to_vec() } else { given };
     let batches = or(draft.numbers("--concurrency")?, &[1.0, 16.0, 32.0, 64.0]);
     let prompts = or(draft.numbers("--prompt-tokens")?, &PROMPTS);
     let replies = or(draft.numbers("--completion-tokens")?, &REPLIES);
     if prompts.len() != replies.len() {
         let replies = replies.len().to_string();
-        return Err(draft.wrong("--completion-tokens", &replies, "as many values as --prompt-tokens has"));
+        return Err(draft.invalid("--completion-tokens", &replies, "as many values as --prompt-tokens has"));
     }
     let longest = prompts.iter().zip(&replies).map(|(prompt, reply)| prompt + reply).fold(0.0, f64::max);
     let room = draft.number("--session-len")?.unwrap_or(2048.0).max(longest);
-    draft.put("target/server/args/session_len", number(room));
+    draft.set("target/server/args/session_len", number(room));
     // The script restarts its engine for every case; a server stays, which does not change the cases.
     draft.carry_number_or("--test-round", "load/static/rounds", 3.0)?;
-    draft.put("load/static/barrier", "none");
+    draft.set("load/static/barrier", "none");
     let warmup = draft.number("--warmup-round")?.unwrap_or(1.0);
-    draft.fill("--warmup-round", "load/warmup", "1x");
+    draft.set_default("--warmup-round", "load/warmup", "1x");
     draft.carry_value("--warmup-round", "load/warmup", if warmup > 0.0 { json!(format!("{warmup}x")) } else { json!(0) });
     axes(draft, [("dataset.tokens", prompts), ("request.max_tokens", replies)]);
     draft.one_or_axis("load/static/batch", batches.into_iter().map(number).collect());
     draft.account("--concurrency", &["load/static/batch"]);
     draft.account("--prompt-tokens", &["dataset/tokens"]);
     draft.account("--completion-tokens", &["request/max_tokens"]);
-    draft.put("pause", "5s");
+    draft.set("pause", "5s");
     Ok(())
 }
 
@@ -118,14 +118,14 @@ fn translate_generation(draft: &mut Draft) -> Result<(), ImportError> {
 fn axes(draft: &mut Draft, lists: [(&str, Vec<f64>); 2]) {
     for (path, values) in lists {
         let values: Vec<Value> = values.into_iter().map(number).collect();
-        draft.put(&path.replace('.', "/"), values.first().cloned().unwrap_or_default());
+        draft.set(&path.replace('.', "/"), values.first().cloned().unwrap_or_default());
         if values.len() > 1 {
-            draft.put(&format!("matrix/zip/{path}"), values);
+            draft.set(&format!("matrix/zip/{path}"), values);
         }
     }
 }
 
-const DIFFUSION: &str = "put it into `target.server.args`";
+const DIFFUSION: &str = "set it in `target.server.args`";
 
 const THROUGHPUT_FLAGS: &[&[FlagGroup]] = &[
     ENGINE_FLAGS,
@@ -150,7 +150,7 @@ const THROUGHPUT_FLAGS: &[&[FlagGroup]] = &[
 const THROUGHPUT_SCRIPT: Script = Script { name: "lmdeploy-throughput", seed: 0, length: None };
 
 fn translate_throughput(draft: &mut Draft) -> Result<(), ImportError> {
-    draft.put("name", THROUGHPUT_SCRIPT.name);
+    draft.set("name", THROUGHPUT_SCRIPT.name);
     draft.carry_value("--seed", "seed", number(draft.number("--seed")?.unwrap_or(0.0).max(0.0)));
     target(draft)?;
     sampling(draft)?;
@@ -162,12 +162,12 @@ fn translate_throughput(draft: &mut Draft) -> Result<(), ImportError> {
     let engines = draft.number("--dp")?.unwrap_or(1.0).max(1.0);
     draft.carry_value("--concurrency", "target/server/args/max_batch_size", number((users / engines).floor().max(1.0)));
     if let Some(share) = draft.number("--cancel-rate")?.filter(|share| *share > 0.0) {
-        draft.put("request/cancel/share", number(share));
-        draft.put("request/cancel/tokens", cancelled_after(draft));
+        draft.set("request/cancel/share", number(share));
+        draft.set("request/cancel/tokens", cancelled_after(draft));
         draft.account("--cancel-rate", &["request/cancel"]);
         draft.note("--cancel-rate", "after a uniform number of tokens");
     } else {
-        draft.note("--cancel-rate", "0 cancels none");
+        draft.note("--cancel-rate", "0 cancels no requests");
     }
     Ok(())
 }
@@ -191,7 +191,7 @@ const ENGINE_FLAGS: &[FlagGroup] = &[
              --cache-block-seq-len --dtype --model-format",
     ),
     translated(Nothing, "--enable-prefix-caching --eager-mode"),
-    dropped(One, "--csv", "cases.csv is written anyway; `report.compat: [lmdeploy]` writes the script's own form"),
+    dropped(One, "--csv", "cases.csv is always written; `report.compat: [lmdeploy]` writes the script's format"),
 ];
 
 /// Flags that `lmdeploy serve api_server` has under the same name.
@@ -218,19 +218,19 @@ const SWITCHES: [&str; 2] = ["--enable-prefix-caching", "--eager-mode"];
 /// The server, at LMDeploy's default port.
 fn target(draft: &mut Draft) -> Result<(), ImportError> {
     let Some(model) = draft.text("MODEL_PATH") else { return Err(ImportError::Missing("model path")) };
-    draft.put("target/api", "openai-completions");
-    draft.put("target/url", "http://127.0.0.1:23333/v1/completions");
-    draft.put("target/model", model.as_str());
-    draft.put("target/server", json!({ "preset": "lmdeploy" }));
-    draft.put("dataset/tokenizer", model);
+    draft.set("target/api", "openai-completions");
+    draft.set("target/url", "http://127.0.0.1:23333/v1/completions");
+    draft.set("target/model", model.as_str());
+    draft.set("target/server", json!({ "preset": "lmdeploy" }));
+    draft.set("dataset/tokenizer", model);
     draft.account("MODEL_PATH", &["target/model", "target/server", "dataset/tokenizer"]);
-    draft.note("MODEL_PATH", "the script runs the engine inside of itself; here a server runs it, over loopback");
+    draft.note("MODEL_PATH", "the script runs the engine in its process; llmscen runs a server, over loopback");
     for flag in SERVED {
         let path = format!("target/server/args/{}", flag.trim_start_matches('-').replace('-', "_"));
         match draft.text(flag) {
             Some(text) => match text.parse::<f64>() {
-                Ok(value) => draft.put(&path, number(value)),
-                Err(_) => draft.put(&path, text),
+                Ok(value) => draft.set(&path, number(value)),
+                Err(_) => draft.set(&path, text),
             },
             None => continue,
         }
@@ -238,7 +238,7 @@ fn target(draft: &mut Draft) -> Result<(), ImportError> {
     }
     for flag in SWITCHES.into_iter().filter(|flag| draft.has(flag)).collect::<Vec<_>>() {
         let path = format!("target/server/args/{}", flag.trim_start_matches('-').replace('-', "_"));
-        draft.put(&path, true);
+        draft.set(&path, true);
         draft.account(flag, &[&path]);
     }
     Ok(())
@@ -251,6 +251,6 @@ fn sampling(draft: &mut Draft) -> Result<(), ImportError> {
     {
         draft.carry_number_or(flag, path, default)?;
     }
-    draft.put("request/ignore_eos", true);
+    draft.set("request/ignore_eos", true);
     Ok(())
 }

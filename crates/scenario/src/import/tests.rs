@@ -248,16 +248,16 @@ fn every_flag_of_every_tool_is_known_with_its_reason_or_its_key() {
                 let tried =
                     beside.iter().flat_map(|more| samples.iter().map(move |sample| (more, sample))).find_map(|(more, sample)| {
                         let value =
-                            if matches!(flag.takes, command::Takes::Nothing | command::Takes::Truth) { "" } else { sample };
+                            if matches!(flag.takes, command::Takes::Nothing | command::Takes::Switch) { "" } else { sample };
                         let base = words(base(tool, command));
                         let line =
                             [spelling.clone(), base, words(more), vec![name.to_owned()], words(&format!("'{value}'"))].concat();
                         let line: Vec<String> = line.into_iter().filter(|word| !word.is_empty()).collect();
-                        let mut draft = Draft::new(Line::parse(tool, &command::recognize(tool, &line).ok()?).ok()?);
+                        let mut draft = Draft::new(CommandLine::parse(tool, &command::recognize(tool, &line).ok()?).ok()?);
                         (command.translate)(&mut draft).ok()?;
                         let own =
                             draft.accounts().into_iter().rev().find(|account| account.flag.split(' ').next() == Some(name))?;
-                        (!own.keys.is_empty() || own.note.as_deref() != Some(draft::UNTOLD)).then_some(own)
+                        (!own.keys.is_empty() || own.note.as_deref() != Some(draft::NO_EFFECT)).then_some(own)
                     });
                 assert!(tried.is_some(), "{} {name} is neither carried over nor explained", tool.name());
             }
@@ -290,11 +290,11 @@ fn every_spelling_of_a_command_is_recognized() {
     assert_eq!(import(Tool::Sglang, &[whole]).unwrap().yaml, imported(Tool::Sglang, flags).yaml);
     assert_eq!(
         import(Tool::Sglang, &["--model 'm".to_owned()]).unwrap_err().to_string(),
-        "a quote in the command line is not closed"
+        "the command line has an unclosed quote"
     );
     assert_eq!(
         error(Tool::Lmdeploy, "serve api_server m"),
-        "the command line names no command of lmdeploy; write one of profile_generation.py, profile_throughput.py, profile_restful_api.py"
+        "the command line has no command of lmdeploy; use one of profile_generation.py, profile_throughput.py, profile_restful_api.py"
     );
     // A unique prefix of a flag is accepted where the tool's parser does that.
     assert_eq!(error(Tool::Sglang, "--random-in 5 --prof"), "`--prof` is not a flag of sglang; did you mean `--profile`?");
@@ -345,7 +345,13 @@ fn wandb_is_a_tracker_and_its_key_is_nowhere() {
     }
     let other = imported(Tool::Evalscope, "perf --model m --url http://h --visualizer swanlab --swanlab-api-key sk-hush");
     assert!(!format!("{other:?}").contains("hush") && !other.yaml.contains("track:"), "{}", other.yaml);
-    assert!(other.accounts[2..].iter().all(|account| account.note.as_deref().unwrap().contains("no tracker for swanlab")));
+    assert!(
+        other.accounts[2..].iter().all(|account| account
+            .note
+            .as_deref()
+            .unwrap()
+            .contains("does not support the tracker swanlab"))
+    );
 }
 
 #[test]
@@ -394,7 +400,10 @@ fn what_is_wrong_is_said() {
     assert_eq!(error(Tool::Evalscope, "perf --paralel 4"), "`--paralel` is not a flag of evalscope; did you mean `--parallel`?");
     assert_eq!(error(Tool::Evalscope, "perf --url h --parallel x"), "`--parallel x`: expected a number");
     assert_eq!(error(Tool::Evalscope, "perf --url"), "`--url` has no value");
-    assert_eq!(error(Tool::Vllm, "bench serve --model m oops"), "`oops` belongs to no flag; put a value with spaces in quotes");
+    assert_eq!(
+        error(Tool::Vllm, "bench serve --model m oops"),
+        "`oops` does not belong to a flag; put a value with spaces in quotes"
+    );
     assert!(error(Tool::Evalscope, "perf --url h --parallel 1 2 --number 1 2 3").contains("as many numbers as loads"));
     let rate = "expected a rate above 0, or -1 for no rate limit";
     assert_eq!(error(Tool::Evalscope, "perf --model m --rate 0"), format!("`--rate 0`: {rate}"));

@@ -1,7 +1,7 @@
 //! `vllm bench serve`, after its arguments of late 2026.
 
 use crate::import::command::{FlagGroup, Takes, dropped, translated};
-use crate::import::draft::{Draft, api_of, between, join, name};
+use crate::import::draft::{Draft, api_from_path, between, join, name};
 use crate::import::{ImportError, bench_serving, number};
 use crate::source::is_hub_name;
 use Takes::{Many, Nothing, One, Secret};
@@ -26,12 +26,14 @@ fn target(draft: &mut Draft) -> Result<(), ImportError> {
     let backend = draft.text("--backend").unwrap_or_else(|| "openai".into());
     let url = join(&base, &endpoint);
     let api = match backend.as_str() {
-        "vllm" | "openai" | "lmdeploy" | "scalellm" | "sglang" | "openai-chat" | "vllm-chat" | "openai-audio" => api_of(&url),
+        "vllm" | "openai" | "lmdeploy" | "scalellm" | "sglang" | "openai-chat" | "vllm-chat" | "openai-audio" => {
+            api_from_path(&url)
+        }
         "openai-embeddings" | "openai-embeddings-chat" | "infinity-embeddings" => "openai-embeddings",
         "vllm-rerank" => "rerank",
         "tgi" => "tgi",
         other => {
-            return Err(draft.wrong(
+            return Err(draft.invalid(
                 "--backend",
                 other,
                 "openai, openai-chat, vllm, sglang, lmdeploy, tgi, openai-embeddings or vllm-rerank",
@@ -46,14 +48,14 @@ fn target(draft: &mut Draft) -> Result<(), ImportError> {
     if !modules.is_empty() {
         draft.carry_value("--lora-modules", "target/model", modules);
         draft.account("--lora-assignment", &["target/model"]);
-        draft.note("--lora-assignment", "each request draws one of them on the seed");
+        draft.note("--lora-assignment", "each request draws one of them from the seed");
     }
     draft.api_key("--api-key");
     draft.headers("--header")?;
     draft.carry_switch("--insecure", "target/tls/insecure", true);
     if draft.has("--request-id-prefix") {
         draft.carry_value("--request-id-prefix", "target/request_id", "X-Request-Id");
-        draft.note("--request-id-prefix", "ids are unique by themselves and stand in every row");
+        draft.note("--request-id-prefix", "ids are unique and stored with every request");
     }
     Ok(())
 }
@@ -85,7 +87,7 @@ fn load(draft: &mut Draft) -> Result<(), ImportError> {
         None => bench_serving::load(draft)?,
     }
     if draft.get("load/arrivals").is_none() {
-        draft.note("--burstiness", "1 is Poisson, and it shapes a rate alone");
+        draft.note("--burstiness", "1 is Poisson; it only applies to a rate");
     }
     draft.carry_number("--num-warmups", "load/warmup")
 }
@@ -95,12 +97,12 @@ fn ramp(draft: &mut Draft, strategy: &str, amount: f64) -> Result<(), ImportErro
     let (Some(from), Some(to)) = ends else { return Err(ImportError::Missing("--ramp-up-start-rps and --ramp-up-end-rps")) };
     // Time in which `amount` requests are due at a linearly increasing rate.
     let span = (2.0 * amount / (from + to).max(1e-9)).ceil();
-    draft.put("load/stages", json!([{ "rate": format!("{from}/s -> {to}/s"), "for": format!("{span}s") }]));
+    draft.set("load/stages", json!([{ "rate": format!("{from}/s -> {to}/s"), "for": format!("{span}s") }]));
     draft.account("--ramp-up-strategy --ramp-up-start-rps --ramp-up-end-rps", &["load/stages"]);
-    draft.note("--max-concurrency", "an open loop sends when a request is due");
+    draft.note("--max-concurrency", "an open loop sends requests on schedule");
     let differs = match strategy {
-        "exponential" => "a straight line; several stages come nearer to the exponential one",
-        _ => "a straight line over time; vLLM's is one over the number of requests, which takes longer",
+        "exponential" => "a linear ramp; several stages approximate an exponential one",
+        _ => "a ramp that is linear in time; vLLM's is linear in the number of requests, which takes longer",
     };
     draft.note("--ramp-up-strategy", differs);
     Ok(())
@@ -128,7 +130,7 @@ fn translate_dataset(draft: &mut Draft) -> Result<(), ImportError> {
         "burstgpt" => "trace",
         "custom" => "rows",
         "txt-slices" | "sonnet" => "line_by_line",
-        other => return Err(draft.wrong("--dataset-name", other, "random, random-mm, random-rerank, prefix_repetition, sharegpt, burstgpt, custom or sonnet; other data come as `kind: rows` of a file")),
+        other => return Err(draft.invalid("--dataset-name", other, "random, random-mm, random-rerank, prefix_repetition, sharegpt, burstgpt, custom or sonnet; use other datasets as a file with `kind: rows`")),
     };
     draft.carry_value("--dataset-name", "dataset/kind", kind);
     draft.carry("--dataset-path", "dataset/path");
@@ -139,8 +141,8 @@ fn translate_dataset(draft: &mut Draft) -> Result<(), ImportError> {
     match kind {
         "random" => random(draft)?,
         "prefix" => prefix(draft)?,
-        "images" => draft.put("dataset/sizes", json!(["256x256"])),
-        "rows" => draft.put("dataset/columns/prompt", "prompt"),
+        "images" => draft.set("dataset/sizes", json!(["256x256"])),
+        "rows" => draft.set("dataset/columns/prompt", "prompt"),
         _ => {}
     }
     let flags: &[&str] = match kind {
@@ -157,15 +159,15 @@ fn translate_dataset(draft: &mut Draft) -> Result<(), ImportError> {
         _ => None,
     };
     if kind == "sharegpt" && !draft.has("--sharegpt-output-len") && !draft.has("--output-len") {
-        let differs = "vLLM asks for as many tokens as the row's own reply has, and leaves out rows that are short or long; set `request.max_tokens`, and `dataset.prompt_tokens`";
+        let differs = "vLLM requests as many tokens as the reply in the row has, and skips short and long rows; set `request.max_tokens` and `dataset.prompt_tokens`";
         draft.note("--dataset-name", differs);
     }
     if kind == "line_by_line" {
-        draft.note("--dataset-name", "prompts are the lines of the file; vLLM puts several together until they are long enough");
+        draft.note("--dataset-name", "each line of the file is a prompt; vLLM joins lines until the prompt is long enough");
     }
     if let Some(length) = first(draft, flags, "request/max_tokens")?.or(unsaid) {
         let ratio = if kind == "random" { ratios(draft)?.1 } else { 0.0 };
-        draft.put("request/max_tokens", ranged(length, ratio));
+        draft.set("request/max_tokens", ranged(length, ratio));
     }
     if matches!(kind, "random" | "images") || draft.has("--ignore-eos") {
         draft.carry_value("--ignore-eos", "request/ignore_eos", true);
@@ -191,14 +193,14 @@ fn ratios(draft: &Draft) -> Result<(f64, f64), ImportError> {
     };
     let fits = |ratio: f64| (0.0..1.0).contains(&ratio);
     own.filter(|(input, output)| fits(*input) && fits(*output))
-        .ok_or_else(|| draft.wrong(FLAG, &text, "a number from 0 to below 1, or JSON with `input` and `output`"))
+        .ok_or_else(|| draft.invalid(FLAG, &text, "a number from 0 to below 1, or JSON with `input` and `output`"))
 }
 
 /// vLLM counts tokens with the tokenizer of the model.
 fn tokenizer(draft: &mut Draft) {
     let model = draft.text("--model").filter(|model| !draft.has("--tokenizer") && is_hub_name(model));
     if let Some(model) = model.filter(|_| !draft.has("--skip-tokenizer-init")) {
-        draft.put("dataset/tokenizer", model);
+        draft.set("dataset/tokenizer", model);
         draft.account("--model", &["target/model", "dataset/tokenizer"]);
     }
 }
@@ -206,11 +208,11 @@ fn tokenizer(draft: &mut Draft) {
 fn random(draft: &mut Draft) -> Result<(), ImportError> {
     let ratio = ratios(draft)?.0;
     let own = first(draft, &["--random-input-len", "--input-len"], "dataset/tokens")?.unwrap_or(1024.0);
-    draft.put("dataset/tokens", ranged(own, ratio));
+    draft.set("dataset/tokens", ranged(own, ratio));
     draft.account("--random-range-ratio", &["dataset/tokens", "request/max_tokens"]);
     if let Some(shared) = draft.number("--random-prefix-len")?.filter(|shared| *shared > 0.0) {
-        draft.put("dataset/shared_prefix", number(shared));
-        draft.put("dataset/tokens", between((own * (1.0 - ratio)).floor() + shared, (own * (1.0 + ratio)).ceil() + shared));
+        draft.set("dataset/shared_prefix", number(shared));
+        draft.set("dataset/tokens", between((own * (1.0 - ratio)).floor() + shared, (own * (1.0 + ratio)).ceil() + shared));
         draft.account("--random-prefix-len", &["dataset/shared_prefix"]);
     }
     draft.carry_number("--random-batch-size", "dataset/batch")
@@ -234,17 +236,17 @@ fn rows(draft: &mut Draft, kind: &str) -> Result<(), ImportError> {
         return Err(ImportError::Missing("--dataset-path"));
     }
     if file && !draft.has("--disable-shuffle") {
-        draft.put("dataset/order", "shuffle");
+        draft.set("dataset/order", "shuffle");
     }
     draft.account("--disable-shuffle", &["dataset/order"]);
     draft.carry_switch("--no-oversample", "dataset/on_exhausted", "stop");
     Ok(())
 }
 
-const ALWAYS: &str = "every run is kept in a folder of its own";
-const DATA: &str = "the dataset that it is about is not one that is carried over";
+const ALWAYS: &str = "every run is stored in its own folder";
+const DATA: &str = "its dataset is not supported";
 const PICTURES: &str = "see `dataset: { kind: images }` with `sizes` and `count`";
-const DRAWN: &str = "requests.parquet and the report have it";
+const DRAWN: &str = "see requests.parquet and the report";
 
 pub(super) const FLAGS: &[&[FlagGroup]] = &[&[
     translated(
@@ -261,11 +263,11 @@ pub(super) const FLAGS: &[&[FlagGroup]] = &[&[
     translated(Nothing, "--no-oversample --disable-shuffle --ignore-eos --insecure"),
     translated(Many, "--header --goodput --lora-modules"),
     translated(Secret, "--api-key"),
-    dropped(Nothing, "--no-stream", "it is about loading data from the hub, which is read whole"),
+    dropped(Nothing, "--no-stream", "an option for loading datasets from the hub"),
     dropped(
         Nothing,
         "--skip-chat-template",
-        "the protocol decides: completions take a text as it is, chat has the server's template",
+        "the protocol decides: completions send text unchanged, chat uses the server's template",
     ),
     dropped(
         One,
@@ -274,29 +276,29 @@ pub(super) const FLAGS: &[&[FlagGroup]] = &[&[
              --hf-output-len",
         DATA,
     ),
-    dropped(Nothing, "--no-reranker", "a server that does not rank is no target of `api: rerank`"),
+    dropped(Nothing, "--no-reranker", "a server without reranking cannot be a target of `api: rerank`"),
     dropped(
         One,
         "--random-mm-base-items-per-request --random-mm-num-mm-items-range-ratio \
              --random-mm-limit-mm-per-prompt --random-mm-bucket-config",
         PICTURES,
     ),
-    dropped(Nothing, "--trust-remote-code", "no code of a model is run"),
-    dropped(One, "--tokenizer-mode", "a tokenizer.json says itself what it is"),
-    dropped(Nothing, "--skip-tokenizer-init", "without `dataset.tokenizer` a small one that ships with the tool counts"),
-    dropped(Nothing, "--use-beam-search", "put the server's own field into `request.extra`"),
-    dropped(One, "--probe-request-rate", "see `mix`: a second entry with a rate of its own"),
-    dropped(Nothing, "--self-timed --no-self-timed", "see `load: { trace: {} }` with `dataset: { kind: trace }`"),
-    dropped(One, "--ready-check-timeout-sec", "a server that is not there is said at once"),
+    dropped(Nothing, "--trust-remote-code", "code of a model is never executed"),
+    dropped(One, "--tokenizer-mode", "tokenizer.json contains these settings"),
     dropped(
-        One,
-        "--chat-template-kwargs",
-        "prompts are not rendered here: put it into `request.extra` as `chat_template_kwargs`",
+        Nothing,
+        "--skip-tokenizer-init",
+        "without `dataset.tokenizer`, tokens are counted by the built-in approximate tokenizer",
     ),
+    dropped(Nothing, "--use-beam-search", "set the server's field in `request.extra`"),
+    dropped(One, "--probe-request-rate", "see `mix`: a second entry with its own rate"),
+    dropped(Nothing, "--self-timed --no-self-timed", "see `load: { trace: {} }` with `dataset: { kind: trace }`"),
+    dropped(One, "--ready-check-timeout-sec", "an unreachable server is reported immediately"),
+    dropped(One, "--chat-template-kwargs", "prompts are not rendered by llmscen: set `chat_template_kwargs` in `request.extra`"),
     dropped(Nothing, "--disable-tqdm", "see `--quiet` and `--progress`"),
-    dropped(Nothing, "--profile", "the server's profiler is not driven"),
+    dropped(Nothing, "--profile", "llmscen does not control the server's profiler"),
     dropped(Nothing, "--save-result --save-detailed --append-result", ALWAYS),
-    dropped(Many, "--metadata", "`description` holds a line, and the manifest the rest"),
+    dropped(Many, "--metadata", "`description` holds one line; the manifest records the rest"),
     dropped(One, "--result-filename", ALWAYS),
     dropped(One, "--percentile-metrics --metric-percentiles", "every metric has p1 to p99.9"),
     dropped(Nothing, "--plot-timeline --plot-dataset-stats", DRAWN),

@@ -46,7 +46,7 @@ impl From<&str> for LeafError {
 impl From<Error> for LeafError {
     fn from(error: Error) -> LeafError {
         let message = match error.kind() {
-            ErrorKind::OutOfFuel => "the template takes too many steps".to_owned(),
+            ErrorKind::OutOfFuel => "the template exceeds the maximum number of steps".to_owned(),
             kind => error.detail().map_or_else(|| kind.to_string(), str::to_owned),
         };
         LeafError { message, range: error.range() }
@@ -326,7 +326,7 @@ mod tests {
         assert_eq!(found("{% if prompt is odder %}x{% endif %}"), ("unknown test `odder`".into(), Some("odder")));
         assert_eq!(found("a {% if false %}{{ item.x | nope }}{% endif %}"), ("unknown filter `nope`".into(), Some("nope")));
         let endless = "{% for a in range(9999) %}{% for b in range(9999) %}{% endfor %}{% endfor %}";
-        assert_eq!(found(endless).0, "the template takes too many steps");
+        assert_eq!(found(endless).0, "the template exceeds the maximum number of steps");
         let long = "{% for a in range(9999) %}{{ 'x' * 9999 }}{% endfor %}";
         assert_eq!(found(long).0, "the template makes more than 64 MiB of text");
         assert_eq!(found("{{ seq / 0 }}").1, Some("seq / 0"));

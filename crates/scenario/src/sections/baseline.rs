@@ -2,7 +2,7 @@
 
 use crate::fault::{Mistake, Review};
 use crate::schema_table::Leaf;
-use crate::suggest::{list, near};
+use crate::suggest::{list, nearest};
 use crate::tree::{Data, Node, Span};
 use crate::values::{expect, object_schema};
 use crate::{source, validate};
@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 const NONE: &str = "none";
 /// The copy of the baseline in a run folder.
 pub(crate) const COPY: &str = "baseline.json";
-const MAKE: &str = "Make one: run with `--set baseline=none`, then `llmscen baseline update RUN_DIR --to FILE`.";
+const MAKE: &str = "Create one: run with `--set baseline=none`, then `llmscen baseline update RUN_DIR --to FILE`.";
 
 pub(crate) static BASELINE: Leaf = Leaf {
     expected: "a baseline file, a run folder, or `none`",
@@ -44,15 +44,15 @@ const ERROR: &str = "error";
 const INCONCLUSIVE: &str = "inconclusive";
 
 /// The baseline of a scenario.
-pub(crate) enum Ground {
+pub(crate) enum BaselineState {
     /// Not configured.
-    Unsaid,
+    Unset,
     /// `none`, or the file of a stored plan is missing: relative limits are inconclusive.
     Missing,
     /// Unusable; the error is reported.
     Broken,
     /// A baseline and its place in the scenario.
-    There(Box<Baseline>, Span),
+    Loaded(Box<Baseline>, Span),
 }
 
 /// Makes the path absolute, so that a stored plan finds the file.
@@ -72,41 +72,44 @@ pub(crate) fn normalize(root: &mut Node, review: &mut Review) {
     root.set("baseline", entry.key_at, Node::new(node.at, Data::Text(path)));
 }
 
-pub(crate) fn decode(root: &Node, review: &mut Review) -> (Ground, Option<BaselineFile>) {
-    let Some(node) = root.get("baseline").filter(|node| node.text().is_some()) else { return (Ground::Unsaid, None) };
+pub(crate) fn decode(root: &Node, review: &mut Review) -> (BaselineState, Option<BaselineFile>) {
+    let Some(node) = root.get("baseline").filter(|node| node.text().is_some()) else { return (BaselineState::Unset, None) };
     let named = node.text().unwrap_or_default().into_owned();
     if named == NONE {
-        return (Ground::Missing, None);
+        return (BaselineState::Missing, None);
     }
     let Some(path) = locate(node, &named, review) else {
         if review.sources.stored {
             review.warn(node.at, format!("baseline {named} not found; objectives relative to it will be inconclusive"));
-            return (Ground::Missing, Some(BaselineFile { path: named, text: None }));
+            return (BaselineState::Missing, Some(BaselineFile { path: named, text: None }));
         }
         let mistake = validate::no_file(node.at, &named, review).help(MAKE);
         review.push(mistake);
-        return (Ground::Broken, None);
+        return (BaselineState::Broken, None);
     };
-    let Some(text) = text(node, &named, &path, review) else { return (Ground::Broken, None) };
+    let Some(text) = read_text(node, &named, &path, review) else { return (BaselineState::Broken, None) };
     match parse(&text) {
-        Ok(baseline) => (Ground::There(Box::new(baseline), node.at), Some(BaselineFile { path: named, text: Some(text) })),
+        Ok(baseline) => {
+            (BaselineState::Loaded(Box::new(baseline), node.at), Some(BaselineFile { path: named, text: Some(text) }))
+        }
         Err(why) => {
-            let read = path.file_name().map_or_else(|| shown(&named), |name| name.to_string_lossy().into_owned());
+            let read = path.file_name().map_or_else(|| file_name(&named), |name| name.to_string_lossy().into_owned());
             let mistake = Mistake::new(node.at, format!("`{read}` is not a baseline"), why);
             review.push(mistake.help(MAKE));
-            (Ground::Broken, None)
+            (BaselineState::Broken, None)
         }
     }
 }
 
 /// The baseline file. A stored plan prefers the copy in its run folder, others the file itself.
 fn locate(node: &Node, named: &str, review: &Review) -> Option<PathBuf> {
-    let copy = review.sources.beside(node.at.file, "manifest.json").and(review.sources.beside(node.at.file, COPY));
+    let copy =
+        review.sources.file_in_folder(node.at.file, "manifest.json").and(review.sources.file_in_folder(node.at.file, COPY));
     let own = || review.sources.find(node.at.file, named).filter(|path| path.exists());
     if review.sources.stored { copy.or_else(own) } else { own().or(copy) }
 }
 
-fn text(node: &Node, named: &str, path: &Path, review: &mut Review) -> Option<String> {
+fn read_text(node: &Node, named: &str, path: &Path, review: &mut Review) -> Option<String> {
     let results = path.file_name().is_some_and(|name| name == "results.json");
     let folder = if results { path.parent().filter(|folder| folder.join("manifest.json").exists()) } else { Some(path) };
     let Some(folder) = folder.filter(|folder| folder.is_dir()) else {
@@ -117,14 +120,14 @@ fn text(node: &Node, named: &str, path: &Path, review: &mut Review) -> Option<St
     match read {
         Ok(text) => Some(text),
         Err(why) => {
-            review.push(Mistake::new(node.at, format!("`{}` gives no baseline", shown(named)), why).help(MAKE));
+            review.push(Mistake::new(node.at, format!("`{}` cannot be used as a baseline", file_name(named)), why).help(MAKE));
             None
         }
     }
 }
 
 /// The file name of a path, because the user did not write the absolute path.
-fn shown(named: &str) -> String {
+fn file_name(named: &str) -> String {
     Path::new(named).file_name().map_or_else(|| named.to_owned(), |name| name.to_string_lossy().into_owned())
 }
 
@@ -136,7 +139,7 @@ fn parse(text: &str) -> Result<Baseline, String> {
             baseline.flaw().map_or(Ok(baseline), Err)
         }
         Some(schema) if schema.starts_with("llmscen/results/") => {
-            Err("results without intervals; name their run folder, or write a baseline of it".to_owned())
+            Err("results have no confidence intervals; name their run folder, or create a baseline from it".to_owned())
         }
         Some(schema) => Err(format!("its schema is `{schema}`, not `{BASELINE_SCHEMA}`")),
         None => Err("it has no `schema`".to_owned()),
@@ -144,8 +147,8 @@ fn parse(text: &str) -> Result<Baseline, String> {
 }
 
 /// Warns if the baseline was recorded with other targets, requests, data or loads.
-pub(crate) fn compare(ground: &Ground, resolved: &str, review: &mut Review) {
-    let Ground::There(baseline, at) = ground else { return };
+pub(crate) fn compare(ground: &BaselineState, resolved: &str, review: &mut Review) {
+    let BaselineState::Loaded(baseline, at) = ground else { return };
     if let Some(what) = baseline.other_plan(&crate::settings(resolved)) {
         review.warn(*at, format!("the baseline was recorded with a different scenario: {what}"));
     }
@@ -161,12 +164,12 @@ fn counts_drain(own: &BaselineCase, check: &Check) -> bool {
 }
 
 /// The baseline's value for a check of a case; `place` is the span of the limit. Reports a missing value.
-pub(crate) fn known(baseline: &Baseline, check: &Check, case: &Case, place: Span, review: &mut Review) -> Option<Known> {
+pub(crate) fn find_value(baseline: &Baseline, check: &Check, case: &Case, place: Span, review: &mut Review) -> Option<Known> {
     let same = |labels: &Labels| case.labels.0.len() == labels.0.len() && case.labels.covers(labels);
     let labels = |own: &BaselineCase| Labels(own.labels.clone().into_iter().collect());
     let Some(own) = baseline.cases.iter().find(|own| same(&labels(own))) else {
         let cases = list(baseline.cases.iter().map(|own| own.id.as_str()), "and");
-        let mistake = Mistake::new(place, format!("the baseline has no case `{}`", case.id), "nothing to hold it against");
+        let mistake = Mistake::new(place, format!("the baseline has no case `{}`", case.id), "nothing to compare with");
         let help = format!("It has {cases}. Restrict the limit with `when`, or refresh it: `llmscen baseline update RUN_DIR`.");
         review.push(mistake.help(help));
         return None;
@@ -175,28 +178,28 @@ pub(crate) fn known(baseline: &Baseline, check: &Check, case: &Case, place: Span
     let Some(figure) = own.figure(&name) else {
         let message = format!("the baseline has no `{name}` in case `{}`", case.id);
         let names = || own.metrics.iter().map(|(name, _)| name.as_str());
-        let label = near(&name, names()).map_or("does not exist there".to_owned(), |near| format!("it has `{near}`"));
-        let help = "A baseline holds what its run measured: every metric, and what the limits of its own plan are about. \
-                    Refresh it from a run of this scenario: `llmscen baseline update RUN_DIR`.";
+        let label = nearest(&name, names()).map_or("does not exist in it".to_owned(), |near| format!("it has `{near}`"));
+        let help = "A baseline contains every metric that its run measured, and those of the limits of its plan. Refresh it from a run of this scenario: `llmscen baseline update RUN_DIR`.";
         review.push(Mistake::new(place, message, label).help(help));
         return None;
     };
     if counts_drain(own, check) {
-        let message = format!("the baseline's `{name}` counts the drain, which throughputs leave out now");
+        let message = format!("`{name}` of the baseline includes the drain, which throughputs exclude now");
         review.warn(place, format!("{message}; refresh it: `llmscen baseline update RUN_DIR`"));
     }
     let Confidence::Level(level) = check.confidence else { return Some(figure.known(None)) };
     let Some(index) = baseline.level(level) else {
         let most = baseline.confidences.last().copied().unwrap_or(LEVELS[0]);
-        let mistake = Mistake::new(place, format!("the baseline has no bounds at confidence {level}"), "surer than it can be");
-        review.push(mistake.help(format!("It holds bounds up to {most}.")));
+        let mistake =
+            Mistake::new(place, format!("the baseline has no bounds at confidence {level}"), "higher than its confidence levels");
+        review.push(mistake.help(format!("Its highest confidence level is {most}.")));
         return None;
     };
-    Some(spread(figure, check, level).unwrap_or_else(|| figure.known(Some(index))))
+    Some(spread_of_runs(figure, check, level).unwrap_or_else(|| figure.known(Some(index))))
 }
 
 /// The value with the spread between runs. None where there are too few runs, or a value of 0, which has no logarithm.
-fn spread(figure: &Figure, check: &Check, level: f64) -> Option<Known> {
+fn spread_of_runs(figure: &Figure, check: &Check, level: f64) -> Option<Known> {
     let values: Vec<f64> = figure.runs.iter().copied().flatten().collect();
     if values.len() < SPREAD {
         return None;

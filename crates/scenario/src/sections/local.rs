@@ -23,39 +23,39 @@ const DEVICE: Kind = Kind::Choice(
 
 const DTYPE: Kind = Kind::Choice(
     &[
-        ("auto", "Those that the model's configuration names"),
+        ("auto", "As in the model's configuration"),
         ("f32", "32 bits"),
-        ("f16", "16 bits, as IEEE 754 has them"),
-        ("bf16", "16 bits with the exponent of 32"),
+        ("f16", "16 bits, IEEE 754"),
+        ("bf16", "16 bits with an 8-bit exponent"),
     ],
     &[],
 );
 
 pub(crate) static LOCAL: Block = Block {
-    doc: "How a model in this process runs.",
+    doc: "Options of a local model.",
     short: None,
     fields: &[
-        field("device", DEVICE, "On what it runs.").default("cpu").example("cuda"),
-        field("index", Kind::Whole(0, 1023), "Which of several GPUs.").default("0").example("1").rules(&[only_with(
+        field("device", DEVICE, "The device.").default("cpu").example("cuda"),
+        field("index", Kind::Whole(0, 1023), "Index of the GPU.").default("0").example("1").rules(&[only_with(
             &["device"],
             &["cuda", "metal"],
         )
-        .reason("the device is the processor")
-        .help("Remove it, or name the device: `device: cuda`.")]),
-        field("dtype", DTYPE, "The numbers that it computes in; those of a `.gguf` file are its own.")
+        .reason("the device is the CPU")
+        .help("Remove it, or set the device: `device: cuda`.")]),
+        field("dtype", DTYPE, "The compute dtype; a `.gguf` file defines its own.")
             .default("auto")
             .example("f32"),
-        field("threads", Kind::Whole(1, 1024), "Threads of the processor; without it one for each core.").example("8"),
+        field("threads", Kind::Whole(1, 1024), "CPU threads; one per core by default.").example("8"),
         field(
             "batch",
             Kind::Whole(1, 65_536),
-            "Maximum number of requests in one static batch, which runs to its end. Without it 1, or the batch of `load.static`.",
+            "Maximum number of requests in a static batch, which runs to its end. The default is 1, or the batch of `load.static`.",
         )
         .example("8"),
     ],
 };
 
-pub(crate) const FIELD: Field = field("local", Kind::Block(&LOCAL), "How a model in this process runs; only with `api: local`.")
+pub(crate) const FIELD: Field = field("local", Kind::Block(&LOCAL), "Options of a local model; only with `api: local`.")
     .defaults(Default::Where("api", &["local"], "{}"))
     .example("{ dtype: f32, batch: 4 }")
     .rules(&[only_with(&["target.api"], &["local"])
@@ -65,15 +65,15 @@ pub(crate) const FIELD: Field = field("local", Kind::Block(&LOCAL), "How a model
 
 /// Keys that describe a server.
 pub(crate) const WITHOUT_LOCAL: Rule =
-    unused_with(&["target.api"], &["local"]).reason("there is no server").beside("a model in this process").help("Remove it.");
+    unused_with(&["target.api"], &["local"]).reason("there is no server").beside("a local model").help("Remove it.");
 
 pub(crate) static KEEP: Block = Block {
-    doc: "What is kept of each request besides its row.",
+    doc: "Data to store for each request.",
     short: None,
     fields: &[field(
         "logits",
         Kind::Bool,
-        "The logits of every step, `logits/CASE/ROUND-SEQ.npy` in the run folder: float32, a row of the vocabulary's width for each token.",
+        "The logits of every step, as `logits/CASE/ROUND-SEQ.npy` in the run folder: float32, one row of vocabulary size per token.",
     )
     .default("false")
     .example("true")],
@@ -107,30 +107,30 @@ pub(crate) fn normalize(root: &mut Node) {
 }
 
 /// Whether a case may have a local model.
-pub(crate) fn meant(root: &Node) -> bool {
+pub(crate) fn is_possible(root: &Node) -> bool {
     root.get("target.local").is_some()
 }
 
 /// Reports keys of `request.extra` that have no effect.
-pub(crate) fn fits(draft: &Draft<'_>, api: Api, review: &mut Review) {
-    if api != Api::Local || draft.swept("target.api") {
+pub(crate) fn check_extra(draft: &Draft<'_>, api: Api, review: &mut Review) {
+    if api != Api::Local || draft.is_swept("target.api") {
         return;
     }
     for (key, _) in draft.get("request.extra").and_then(|node| node.json().as_object().cloned()).unwrap_or_default() {
         if !READ.contains(&key.as_str()) {
-            let at = draft.place(&format!("request.extra.{key}"));
-            let mistake = Mistake::new(at, format!("a model in this process does not read `{key}`"), "would change nothing");
-            let mistake = draft.also_api(mistake, "a model in this process");
-            review.push(mistake.help(format!("Remove it. What it reads is {}.", READ.join(", "))));
+            let at = draft.key_span(&format!("request.extra.{key}"));
+            let mistake = Mistake::new(at, format!("a local model does not use `{key}`"), "has no effect");
+            let mistake = draft.also_api(mistake, "a local model");
+            review.push(mistake.help(format!("Remove it. Supported fields are {}.", READ.join(", "))));
         }
     }
 }
 
 /// How the model runs. Reports features that this build lacks.
-pub(crate) fn place(draft: &Draft<'_>, review: &mut Review) -> Option<Place> {
+pub(crate) fn decode_place(draft: &Draft<'_>, review: &mut Review) -> Option<Place> {
     let at = draft.get("target.api")?.at;
     if !cfg!(feature = "local") {
-        let mistake = Mistake::new(at, "this llmscen was built without models in process", "is not in this build");
+        let mistake = Mistake::new(at, "this llmscen was built without local models", "not in this build");
         review.push(mistake.help("Build it with `--features local`."));
         return None;
     }
@@ -146,8 +146,8 @@ pub(crate) fn place(draft: &Draft<'_>, review: &mut Review) -> Option<Place> {
     };
     if let Some(feature) = missing {
         let at = draft.get("target.local.device").map_or(at, |node| node.at);
-        let mistake = Mistake::new(at, format!("this llmscen was built without `{feature}`"), "is not in this build");
-        review.push(mistake.help(format!("Build it with `--features {feature}`, or take `device: cpu`.")));
+        let mistake = Mistake::new(at, format!("this llmscen was built without `{feature}`"), "not in this build");
+        review.push(mistake.help(format!("Build it with `--features {feature}`, or use `device: cpu`.")));
     }
     warn_of_threads(draft, review);
     Some(Place::Local(Local {
@@ -171,7 +171,7 @@ fn warn_of_threads(draft: &Draft<'_>, review: &mut Review) {
         && threads > cores
         && !review.sources.stored
     {
-        review.warn(node.at, format!("{threads} threads share {cores} cores: they wait for each other, and steps are slower"));
+        review.warn(node.at, format!("{threads} threads share {cores} cores, which slows down each step"));
     }
 }
 
@@ -182,9 +182,9 @@ fn batch(draft: &Draft<'_>, review: &mut Review) -> u32 {
     if let (Some(own), Some(load), Some(entry)) = (own, load, draft.entry("target.local.batch"))
         && own != load
     {
-        let mistake = Mistake::new(entry.value.at, "two sizes of a batch", format!("{own} here"));
-        let mistake = mistake.also(draft.place("load.static.batch"), format!("{load} here"));
-        review.push(mistake.help("A round of a static load is worked on as one batch; remove this one."));
+        let mistake = Mistake::new(entry.value.at, "two batch sizes", format!("{own} here"));
+        let mistake = mistake.also(draft.key_span("load.static.batch"), format!("{load} here"));
+        review.push(mistake.help("Each round of a static load is one batch; remove this one."));
     }
     load.or(own).unwrap_or(1)
 }
@@ -195,7 +195,7 @@ const RANDOM: &str = "random:";
 const TINY: &str = "random:tiny";
 
 /// The absolute path of a model, or its name on a hub. None if it is neither.
-pub(crate) fn found(file: usize, named: &str, review: &Review) -> Option<String> {
+pub(crate) fn locate(file: usize, named: &str, review: &Review) -> Option<String> {
     if named.starts_with(RANDOM) { None } else { review.sources.find_or_hub(file, named) }
 }
 
@@ -206,11 +206,10 @@ fn on_disk(found: &str, review: &Review) -> Option<PathBuf> {
 }
 
 /// The model, as an absolute path if it is a file. Reports a missing one.
-pub(crate) fn model(draft: &Draft<'_>, review: &mut Review) -> Option<Vec<ModelShare>> {
-    const KINDS: &str = "A Hugging Face folder (config.json, safetensors, tokenizer.json), its name on the hub (`org/name`), a .gguf \
-                         file, or `random:tiny`.";
+pub(crate) fn decode_model(draft: &Draft<'_>, review: &mut Review) -> Option<Vec<ModelShare>> {
+    const KINDS: &str = "A Hugging Face folder (config.json, safetensors, tokenizer.json), its name on the hub (`org/name`), a .gguf file, or `random:tiny`.";
     let Some(node) = draft.get("target.model") else {
-        let mistake = Mistake::new(draft.place("target"), "`target` needs `model`", "`model` is missing");
+        let mistake = Mistake::new(draft.key_span("target"), "`target` needs `model`", "`model` is missing");
         review.push(mistake.help(KINDS));
         return None;
     };
@@ -223,32 +222,32 @@ pub(crate) fn model(draft: &Draft<'_>, review: &mut Review) -> Option<Vec<ModelS
     let one = |name: String| Some(vec![ModelShare { name, weight: 1.0 }]);
     if name.starts_with(RANDOM) {
         if name != TINY {
-            review.push(Mistake::new(node.at, format!("there is no `{name}`"), format!("did you mean `{TINY}`?")).help(KINDS));
+            review.push(Mistake::new(node.at, format!("unknown model `{name}`"), format!("did you mean `{TINY}`?")).help(KINDS));
         }
         return one(name.clone());
     }
-    let Some(path) = found(node.at.file, name, review) else {
+    let Some(path) = locate(node.at.file, name, review) else {
         let mistake = no_file(node.at, name, review);
         review.push(mistake.help(format!("{KINDS} Paths are resolved relative to this file, then to the working directory.")));
         return None;
     };
     if let Some(own) = on_disk(&path, review).filter(|_| !review.sources.stored) {
-        if let Some(why) = unlike(&own) {
+        if let Some(why) = why_no_model(&own) {
             review.push(Mistake::new(node.at, format!("`{name}` is not a model"), why).help(KINDS));
         } else if let Some(Err(why)) = review.supports.map(|supports| supports(&own)) {
-            let mistake = Mistake::new(node.at, format!("`{name}` cannot be run in this process"), why);
-            review.push(mistake.help("Name another model, or measure a server that runs this one."));
+            let mistake = Mistake::new(node.at, format!("`{name}` cannot be run as a local model"), why);
+            review.push(mistake.help("Use another model, or measure a server that runs this one."));
         }
     }
     one(path)
 }
 
 /// Why a path is not a model.
-fn unlike(path: &Path) -> Option<&'static str> {
+fn why_no_model(path: &Path) -> Option<&'static str> {
     let gguf = || path.extension().is_some_and(|end| end.eq_ignore_ascii_case("gguf"));
     match path.is_dir() {
         true => (!path.join("config.json").exists()).then_some("a folder without config.json"),
-        false => (!gguf()).then_some("a file, and none that ends in .gguf"),
+        false => (!gguf()).then_some("not a .gguf file"),
     }
 }
 
@@ -258,7 +257,7 @@ pub(crate) fn tokenizer(draft: &Draft<'_>, review: &Review) -> Option<String> {
     if node.text().as_deref() == Some(TINY) {
         return Some(TINY.to_owned());
     }
-    let found = found(node.at.file, &node.text()?, review)?;
+    let found = locate(node.at.file, &node.text()?, review)?;
     match on_disk(&found, review) {
         Some(path) => path.join("tokenizer.json").exists().then(|| path.display().to_string()),
         None => Some(found),

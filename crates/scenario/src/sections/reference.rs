@@ -3,7 +3,7 @@
 use crate::check::{parse_subject, parse_value};
 use crate::fault::{Mistake, Review};
 use crate::schema_table::Leaf;
-use crate::suggest::{list, meant_or, near};
+use crate::suggest::{list, meant_or, nearest};
 use crate::tree::{Data, Entry, Node, Span};
 use crate::values::expect;
 use llmscen_core::baseline::Known;
@@ -33,7 +33,7 @@ fn check(node: &Node, review: &mut Review) {
     }
     for entry in node.entries() {
         match parse_subject(&entry.key) {
-            Ok(subject) => figures(&entry.value, &subject, review),
+            Ok(subject) => check_values(&entry.value, &subject, review),
             Err(error) => {
                 review.push(error.into_mistake(entry.key_at));
             }
@@ -41,39 +41,41 @@ fn check(node: &Node, review: &mut Review) {
     }
 }
 
-fn figures(node: &Node, subject: &Subject, review: &mut Review) {
+fn check_values(node: &Node, subject: &Subject, review: &mut Review) {
     if node.is_open() {
         return;
     }
-    if !by_case(node) {
-        stated(node, subject, review);
+    if !has_cases(node) {
+        read_value(node, subject, review);
         return;
     }
     for entry in node.entries() {
-        if labels(&entry.key).is_none() {
-            let mistake = Mistake::new(entry.key_at, format!("`{}` names no case", entry.key), "expected `path=value`");
-            review.push(mistake.help("A case is named by its matrix values: \"load.concurrency=16,request.max_tokens=128\"."));
+        if parse_labels(&entry.key).is_none() {
+            let mistake = Mistake::new(entry.key_at, format!("`{}` is not a case", entry.key), "expected `path=value`");
+            review.push(
+                mistake.help("Cases are identified by their matrix values: \"load.concurrency=16,request.max_tokens=128\"."),
+            );
         }
-        stated(&entry.value, subject, review);
+        read_value(&entry.value, subject, review);
     }
 }
 
 /// Whether it has a value per case.
-fn by_case(node: &Node) -> bool {
+fn has_cases(node: &Node) -> bool {
     matches!(node.data, Data::Map(_)) && node.entries().iter().all(|entry| !PARTS.contains(&entry.key.as_str()))
 }
 
-fn stated(node: &Node, subject: &Subject, review: &mut Review) -> Option<Stated> {
+fn read_value(node: &Node, subject: &Subject, review: &mut Review) -> Option<Stated> {
     if !matches!(node.data, Data::Map(_)) {
-        return Some(Stated { value: number(node, subject, review)?, ends: None, sd: None });
+        return Some(Stated { value: read_number(node, subject, review)?, ends: None, sd: None });
     }
     if let Some(strange) = node.entries().iter().find(|entry| !PARTS.contains(&entry.key.as_str())) {
-        let label = meant_or(near(&strange.key, PARTS), "does not exist");
+        let label = meant_or(nearest(&strange.key, PARTS), "does not exist");
         let mistake = Mistake::new(strange.key_at, format!("unknown key `{}`", strange.key), label);
         review.push(mistake.help("A value has `value`, and `low` and `high`, or `sd`."));
         return None;
     }
-    let mut part = |key: &str| node.get(key).map(|own| number(own, subject, review));
+    let mut part = |key: &str| node.get(key).map(|own| read_number(own, subject, review));
     let (value, low, high, sd) = (part("value"), part("low"), part("high"), part("sd"));
     let wrong = match (value, low, high, sd) {
         (Some(Some(value)), Some(Some(low)), Some(Some(high)), None) if low <= value && value <= high => {
@@ -84,9 +86,9 @@ fn stated(node: &Node, subject: &Subject, review: &mut Review) -> Option<Stated>
         }
         (Some(None), ..) | (_, Some(None), ..) | (_, _, Some(None), _) | (.., Some(None)) => return None,
         (None, ..) => "`value` is missing",
-        (_, Some(_), Some(_), None) => "`value` must lie between `low` and `high`",
+        (_, Some(_), Some(_), None) => "`value` must be between `low` and `high`",
         (_, Some(_), Some(_), Some(_)) => "either `low` and `high`, or `sd`",
-        _ => "`low` and `high` go together, and without `sd`",
+        _ => "`low` and `high` must be used together, and without `sd`",
     };
     review.push(
         Mistake::new(node.at, "an uncertain reference is incomplete", wrong)
@@ -95,13 +97,13 @@ fn stated(node: &Node, subject: &Subject, review: &mut Review) -> Option<Stated>
     None
 }
 
-fn number(node: &Node, subject: &Subject, review: &mut Review) -> Option<f64> {
+fn read_number(node: &Node, subject: &Subject, review: &mut Review) -> Option<f64> {
     let text = match &node.data {
         Data::Text(text) => text.clone(),
         Data::Int(_) | Data::Float(_) => node.json().to_string(),
         _ => {
-            let mistake = Mistake::new(node.at, "a reference is a number", format!("this is {}", node.noun()));
-            review.push(mistake.help(format!("With its unit, where it is a time or a share: {EXPECTED}.")));
+            let mistake = Mistake::new(node.at, "a reference must be a number", format!("this is {}", node.noun()));
+            review.push(mistake.help(format!("With a unit, if it is a time or a share: {EXPECTED}.")));
             return None;
         }
     };
@@ -116,7 +118,7 @@ fn number(node: &Node, subject: &Subject, review: &mut Review) -> Option<f64> {
 }
 
 /// The labels in a key such as `load.concurrency=16,request.max_tokens=128`.
-fn labels(key: &str) -> Option<Labels> {
+fn parse_labels(key: &str) -> Option<Labels> {
     let nowhere = Span::default();
     let pair = |pair: &str| {
         let (path, value) = pair.split_once('=')?;
@@ -127,32 +129,32 @@ fn labels(key: &str) -> Option<Labels> {
 }
 
 /// Reports keys with paths that the matrix does not sweep.
-pub(crate) fn axes(root: &Node, apart: &BTreeSet<String>, review: &mut Review) {
-    let tables = root.entries_at("reference").iter().filter(|entry| by_case(&entry.value));
+pub(crate) fn check_axes(root: &Node, apart: &BTreeSet<String>, review: &mut Review) {
+    let tables = root.entries_at("reference").iter().filter(|entry| has_cases(&entry.value));
     for key in tables.flat_map(|table| table.value.entries()) {
-        for (path, _) in labels(&key.key).unwrap_or_default().0.iter().filter(|(path, _)| !apart.contains(path)) {
-            let label = meant_or(near(path, apart.iter().map(String::as_str)), "is not swept");
+        for (path, _) in parse_labels(&key.key).unwrap_or_default().0.iter().filter(|(path, _)| !apart.contains(path)) {
+            let label = meant_or(nearest(path, apart.iter().map(String::as_str)), "is not swept");
             let swept = list(apart.iter().map(String::as_str), "and");
-            let mistake = Mistake::new(key.key_at, format!("`{path}` does not tell cases apart"), label);
-            review.push(mistake.help(format!("A reference names what the matrix sweeps; here that is {swept}.")));
+            let mistake = Mistake::new(key.key_at, format!("`{path}` is not swept"), label);
+            review.push(mistake.help(format!("Keys of a reference are paths of the matrix; here {swept}.")));
         }
     }
 }
 
 /// The reference's value for a check of a case; `place` is the span of the limit. Reports a missing value.
-pub(crate) fn known(root: &Node, check: &Check, case: &Case, place: Span, review: &mut Review) -> Option<Known> {
+pub(crate) fn find_value(root: &Node, check: &Check, case: &Case, place: Span, review: &mut Review) -> Option<Known> {
     let table = root.get("reference")?;
     let name = check.subject.to_string();
     let same = |entry: &&Entry| parse_subject(&entry.key).is_ok_and(|own| own == check.subject);
     let Some(entry) = table.entries().iter().find(same) else {
         let names = || table.entries().iter().map(|entry| entry.key.as_str());
-        let label = near(&name, names()).map_or("does not exist there".to_owned(), |near| format!("it has `{near}`"));
+        let label = nearest(&name, names()).map_or("does not exist in it".to_owned(), |near| format!("it has `{near}`"));
         let mistake = Mistake::new(place, format!("`reference` has no `{}`", check.figure_name()), label);
         review.push(mistake.help(format!("It has {}.", list(names(), "and"))));
         return None;
     };
-    let node = if by_case(&entry.value) { of_case(entry, case, place, review)? } else { &entry.value };
-    let stated = stated(node, &check.subject, review)?;
+    let node = if has_cases(&entry.value) { find_case_value(entry, case, place, review)? } else { &entry.value };
+    let stated = read_value(node, &check.subject, review)?;
     let level = if let Confidence::Level(level) = check.confidence { Some(level) } else { None };
     let (low, high) = match (stated.ends, stated.sd, level) {
         (Some(ends), ..) => ends,
@@ -163,17 +165,17 @@ pub(crate) fn known(root: &Node, check: &Check, case: &Case, place: Span, review
 }
 
 /// The value with the most labels that match the case.
-fn of_case<'a>(entry: &'a Entry, case: &Case, place: Span, review: &mut Review) -> Option<&'a Node> {
-    let rows = entry.value.entries().iter().filter_map(|row| Some((labels(&row.key)?, row)));
+fn find_case_value<'a>(entry: &'a Entry, case: &Case, place: Span, review: &mut Review) -> Option<&'a Node> {
+    let rows = entry.value.entries().iter().filter_map(|row| Some((parse_labels(&row.key)?, row)));
     let mut fits: Vec<_> = rows.filter(|(labels, _)| case.labels.covers(labels)).collect();
     fits.sort_by_key(|(labels, _)| std::cmp::Reverse(labels.0.len()));
     match fits.as_slice() {
         [] => {
             let message = format!("`reference` has no value for `{}` in case `{}`", entry.key, case.id);
-            let mistake = Mistake::new(entry.key_at, message, "has no value for it").also(place, "needed by this limit");
+            let mistake = Mistake::new(entry.key_at, message, "has no value for this case").also(place, "needed by this limit");
             let pairs = case.labels.0.iter().map(|(path, value)| format!("{path}={value}")).collect::<Vec<_>>().join(",");
             let help = if pairs.is_empty() {
-                "One number is a value for all cases.".to_owned()
+                "A single number applies to all cases.".to_owned()
             } else {
                 format!("Add \"{pairs}\": ….")
             };
@@ -181,9 +183,9 @@ fn of_case<'a>(entry: &'a Entry, case: &Case, place: Span, review: &mut Review) 
             None
         }
         [(first, _), (second, other), ..] if first.0.len() == second.0.len() => {
-            let message = format!("two values of `{}` fit case `{}`", entry.key, case.id);
-            let label = "as well as another one";
-            review.push(Mistake::new(other.key_at, message, label).help("Name more of the case's matrix values."));
+            let message = format!("two values of `{}` match case `{}`", entry.key, case.id);
+            let label = "this one and another one";
+            review.push(Mistake::new(other.key_at, message, label).help("Add more matrix values of the case."));
             None
         }
         [(_, row), ..] => Some(&row.value),

@@ -4,7 +4,7 @@ use crate::fault::{Mistake, Review};
 use crate::schema_table::{Block, Kind, field};
 use crate::sections::scenario;
 use crate::sections::scenario::SCENARIO;
-use crate::suggest::{meant_or, near};
+use crate::suggest::{meant_or, nearest};
 use crate::sweep::Setting;
 use crate::tree::{Data, Entry, Node, Span};
 use crate::validate;
@@ -18,8 +18,8 @@ use std::collections::BTreeSet;
 
 const GOAL: Kind = Kind::Choice(
     &[
-        ("slo", "The largest value at which every limit of `slo` holds"),
-        ("goodput", "The value at which most requests per second meet the limits of `goodput(…)`"),
+        ("slo", "The largest value that meets all limits of `slo`"),
+        ("goodput", "The value with the most requests per second that meet the limits of `goodput(…)`"),
     ],
     &[],
 );
@@ -28,25 +28,23 @@ static BOUND: Kind = Kind::Number(f64::MIN_POSITIVE, f64::INFINITY);
 const MOST: f64 = 4000.0;
 
 pub(crate) static SEARCH: Block = Block {
-    doc: "Finds the largest value of one field at which every limit of `slo` holds. Each probe is a run of the scenario with that value; what `load` says is a whole probe, of a closed loop with at least two requests for each user and two before them that do not count, of a `rate` with as much time as at the field's own value and a quarter more before it that does not count.",
+    doc: "Finds the largest value of a field that meets all limits of `slo`. Each probe runs the scenario with one value. `load` defines the length of a probe; a closed loop has at least two requests per user, after two per user that are not counted; with a `rate` the time is that at the field's initial value, after a quarter of it that is not counted.",
     short: None,
     fields: &[
-        field("vary", Kind::Text, "Path of the field that is varied; any number, a rate among them.")
-            .required()
-            .example("load.concurrency"),
+        field("vary", Kind::Text, "Path of the field that is varied; any number or rate.").required().example("load.concurrency"),
         field(
             "range",
             Kind::List(&BOUND),
-            "Least and greatest value; of a rate, per second. The search begins at the field's own value.",
+            "Minimum and maximum value; of a rate, per second. The search starts at the field's initial value.",
         )
         .required()
         .example("[1, 1024]"),
-        field("precision", Kind::Leaf(&SHARE), "How near to the truth the answer shall be.").default("5%").example("2%"),
-        field("confirm", Kind::Whole(0, 100), "Probes at the answer before it stands, the last one four times as long.")
+        field("precision", Kind::Leaf(&SHARE), "Relative precision of the result.").default("5%").example("2%"),
+        field("confirm", Kind::Whole(0, 100), "Probes that confirm the result, the last one four times as long.")
             .default("2")
             .example("3"),
-        field("goal", GOAL, "What is looked for.").default("slo").example("goodput"),
-        field("drain", Kind::Leaf(&DURATION), "Rest of the server between two probes, once nothing is in flight.")
+        field("goal", GOAL, "What is searched for.").default("slo").example("goodput"),
+        field("drain", Kind::Leaf(&DURATION), "Pause between two probes, after the last request is complete.")
             .default("5s")
             .example("30s"),
     ],
@@ -70,32 +68,32 @@ pub(crate) fn path(root: &Node) -> Option<String> {
 pub(crate) fn decode(root: &Node, axes: &BTreeSet<String>, review: &mut Review) -> Option<Varied> {
     let vary = root.entry_at("search.vary")?;
     let path = vary.value.string()?;
-    let kind = numeric(vary, &path, review)?;
-    swept(root, vary, &path, axes, review);
+    let kind = searchable_kind(vary, &path, review)?;
+    check_axes(root, vary, &path, axes, review);
     let (low, high) = range(root.entry_at("search.range")?, review)?;
     let unit = if is_rate(kind) { "/s" } else { "" };
     let whole = match kind {
         Kind::Whole(..) => true,
         Kind::Number(..) => false,
-        _ => unit.is_empty() && [low, high].iter().all(|end| end.whole().is_some()),
+        _ => unit.is_empty() && [low, high].iter().all(|end| end.integer().is_some()),
     };
-    let fits = [low, high].map(|end| fits(vary, end, kind, unit, review));
+    let fits = [low, high].map(|end| check_end(vary, end, kind, unit, review));
     let ends = low.number().zip(high.number()).filter(|_| fits.iter().all(|fits| *fits))?;
     let precision = root.entry_at("search.precision")?;
     let spec = SearchSpec {
-        start: start(root, &path).unwrap_or((ends.0 * ends.1).sqrt()).clamp(ends.0, ends.1),
+        start: initial_value(root, &path).unwrap_or((ends.0 * ends.1).sqrt()).clamp(ends.0, ends.1),
         vary: path,
         low: ends.0,
         high: ends.1,
         whole,
         precision: share(&precision.value)?,
-        confirm: root.get("search.confirm").and_then(Node::whole).and_then(|n| u32::try_from(n).ok())?,
+        confirm: root.get("search.confirm").and_then(Node::integer).and_then(|n| u32::try_from(n).ok())?,
         goal: if root.get("search.goal")?.text()? == "goodput" { Goal::Goodput } else { Goal::Slo },
         drain: root.read("search.drain", duration)?,
     };
     let spec = if whole { SearchSpec { start: spec.start.round(), ..spec } } else { spec };
     if spec.precision <= 0.0 || spec.size() > MOST {
-        let mistake = Mistake::new(precision.value.at, "a precision too fine for this range", "too fine");
+        let mistake = Mistake::new(precision.value.at, "the precision is too fine for this range", "too fine");
         review.push(mistake.help("Take 1 % or more, or a narrower range."));
         return None;
     }
@@ -103,7 +101,7 @@ pub(crate) fn decode(root: &Node, axes: &BTreeSet<String>, review: &mut Review) 
     let setting = |value: &f64| Setting {
         path: spec.vary.clone(),
         path_at: vary.value.at,
-        value: Node::new(vary.value.at, data(*value, whole, unit)),
+        value: Node::new(vary.value.at, grid_value(*value, whole, unit)),
     };
     let settings = grid.iter().map(setting).collect();
     Some(Varied { spec, grid, settings })
@@ -113,7 +111,7 @@ fn is_rate(kind: &Kind) -> bool {
     matches!(kind, Kind::Leaf(leaf) if std::ptr::eq(*leaf, &RATE))
 }
 
-fn data(value: f64, whole: bool, unit: &str) -> Data {
+fn grid_value(value: f64, whole: bool, unit: &str) -> Data {
     match (unit, whole) {
         ("", true) => Data::Int(value as i64),
         ("", false) => Data::Float(value),
@@ -122,27 +120,27 @@ fn data(value: f64, whole: bool, unit: &str) -> Data {
 }
 
 /// The kind of the searched field, if it is numeric.
-fn numeric(vary: &Entry, path: &str, review: &mut Review) -> Option<&'static Kind> {
+fn searchable_kind(vary: &Entry, path: &str, review: &mut Review) -> Option<&'static Kind> {
     let paths = || SCENARIO.scalar_paths().into_iter().filter(|(own, _)| !own.starts_with("search."));
     let kind = SCENARIO.kind_at(path).filter(|_| !path.starts_with("search."));
     let label = match kind {
         Some(kind @ (Kind::Whole(..) | Kind::Number(..) | Kind::Json | Kind::Leaf(_))) if kind.is_scalar() => return Some(kind),
-        Some(_) => "is no number".to_owned(),
+        Some(_) => "is not a number".to_owned(),
         None => {
             let known: Vec<String> = paths().map(|(own, _)| own).collect();
-            meant_or(near(path, known.iter().map(String::as_str)), "does not exist")
+            meant_or(nearest(path, known.iter().map(String::as_str)), "does not exist")
         }
     };
-    let mistake = Mistake::new(vary.value.at, format!("`{path}` is no field to search"), label);
+    let mistake = Mistake::new(vary.value.at, format!("`{path}` cannot be searched"), label);
     review.push(mistake.help("Name the path of a number, such as `load.concurrency` or `load.rate`."));
     None
 }
 
-fn swept(root: &Node, vary: &Entry, path: &str, axes: &BTreeSet<String>, review: &mut Review) {
+fn check_axes(root: &Node, vary: &Entry, path: &str, axes: &BTreeSet<String>, review: &mut Review) {
     if axes.contains(path) {
         let mistake = Mistake::new(vary.value.at, format!("`{path}` is searched and swept"), "the matrix sets it too");
         let mistake = mistake.also_if(root.entry_at("matrix").map(|matrix| matrix.key_at), "here");
-        review.push(mistake.help("Remove it from one of the two; other paths may be swept, and each case is searched."));
+        review.push(mistake.help("Remove it from one of the two; other paths may be swept, with a search per case."));
     }
     if axes.iter().any(|axis| axis.starts_with("search."))
         && let Some(matrix) = root.entry_at("matrix")
@@ -152,8 +150,8 @@ fn swept(root: &Node, vary: &Entry, path: &str, axes: &BTreeSet<String>, review:
     if let Some(rounds) =
         root.entry_at("rounds").filter(|own| scenario::decode_rounds(&own.value).is_some_and(|own| own.count > 1))
     {
-        let mistake = Mistake::new(rounds.value.at, "a search has no rounds", "it probes as often as it must");
-        review.push(mistake.help("Remove `rounds`; `confirm` says how often the answer is seen again."));
+        let mistake = Mistake::new(rounds.value.at, "a search cannot have rounds", "the search decides on the number of probes");
+        review.push(mistake.help("Remove `rounds`; `confirm` is the number of probes that confirm the result."));
     }
 }
 
@@ -170,7 +168,7 @@ fn range<'a>(entry: &'a Entry, review: &mut Review) -> Option<(&'a Node, &'a Nod
 }
 
 /// Whether the field allows an end of the range; reports it if not.
-fn fits(vary: &Entry, end: &Node, kind: &'static Kind, unit: &str, review: &mut Review) -> bool {
+fn check_end(vary: &Entry, end: &Node, kind: &'static Kind, unit: &str, review: &mut Review) -> bool {
     let value = match (unit, end.number()) {
         ("", _) => end.clone(),
         (unit, number) => Node::new(end.at, Data::Text(format!("{}{unit}", number.unwrap_or_default()))),
@@ -182,7 +180,7 @@ fn fits(vary: &Entry, end: &Node, kind: &'static Kind, unit: &str, review: &mut 
 }
 
 /// The value of the field in the scenario.
-fn start(root: &Node, path: &str) -> Option<f64> {
+fn initial_value(root: &Node, path: &str) -> Option<f64> {
     let node = root.get(path)?;
     match rate(node) {
         Some(Rate::PerSecond(rate)) => Some(rate),
@@ -191,38 +189,38 @@ fn start(root: &Node, path: &str) -> Option<f64> {
 }
 
 /// Reports a search without the limits that its goal needs.
-pub(crate) fn aimless(goal: Goal, place: Span, review: &mut Review) {
+pub(crate) fn report_no_goal(goal: Goal, place: Span, review: &mut Review) {
     let (message, help) = match goal {
-        Goal::Slo => ("a search without limits", "`slo` says what must hold; for example `slo: [\"ttft.p95 < 500ms\"]`."),
+        Goal::Slo => ("a search without limits", "Add limits to `slo`, for example `slo: [\"ttft.p95 < 500ms\"]`."),
         Goal::Goodput => (
             "a search for goodput without a `goodput(…)` limit",
-            "`slo` says what a good request is; for example `slo: [\"goodput(ttft < 500ms) >= 90%\"]`.",
+            "Define a good request in `slo`, for example `slo: [\"goodput(ttft < 500ms) >= 90%\"]`.",
         ),
     };
-    review.push(Mistake::new(place, message, "nothing to look for").help(help));
+    review.push(Mistake::new(place, message, "nothing to search for").help(help));
 }
 
 /// Reports `abort` in a search.
-pub(crate) fn early(place: Span, review: &mut Review) {
-    let mistake = Mistake::new(place, "`abort` in a search", "a search stops hopeless probes by itself");
-    review.push(mistake.help("Remove it: a probe ends as soon as no more requests could save it."));
+pub(crate) fn report_abort(place: Span, review: &mut Review) {
+    let mistake = Mistake::new(place, "`abort` in a search", "a search stops hopeless probes itself");
+    review.push(mistake.help("Remove it: a probe ends as soon as more requests cannot change its result."));
 }
 
 /// Reports relative limits in a search.
-pub(crate) fn relative(place: Span, review: &mut Review) {
+pub(crate) fn report_relative(place: Span, review: &mut Review) {
     let mistake = Mistake::new(place, "a relative limit in a search", "the other run had another load");
-    review.push(mistake.help("A search wants limits that are numbers, such as `ttft.p95 < 500ms`."));
+    review.push(mistake.help("Use limits with numbers, such as `ttft.p95 < 500ms`."));
 }
 
 /// Whether a limit is easier to meet with more load, so that there is no largest load.
-pub(crate) fn grows(check: &Check) -> bool {
+pub(crate) fn grows_with_load(check: &Check) -> bool {
     use Metric::{OutputTps, OutputTpsPerGpu, RequestThroughput, TotalTps};
     let total = |metric| matches!(metric, RequestThroughput | OutputTps | TotalTps | OutputTpsPerGpu);
     matches!(check.subject, Subject::Metric { metric, .. } if total(metric)) && !check.op.is_ceiling()
 }
 
 /// Reports such a limit.
-pub(crate) fn upside_down(place: Span, expr: &str, review: &mut Review) {
-    let mistake = Mistake::new(place, format!("`{expr}` in a search for the largest load"), "throughput grows with the load");
-    review.push(mistake.help("Limit what gets worse under load, such as `ttft.p95`, `tpot.p95` or `error_rate`."));
+pub(crate) fn report_growing(place: Span, expr: &str, review: &mut Review) {
+    let mistake = Mistake::new(place, format!("`{expr}` in a search for the largest load"), "throughput increases with the load");
+    review.push(mistake.help("Limit a metric that gets worse under load, such as `ttft.p95`, `tpot.p95` or `error_rate`."));
 }

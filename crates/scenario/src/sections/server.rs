@@ -30,59 +30,56 @@ const PRESET: Kind = Kind::Choice(
 );
 
 static READY: Block = Block {
-    doc: "When the server is ready: one of `url` and `log`; a `preset` knows its own.",
+    doc: "When the server is ready: one of `url` and `log`; a `preset` has a default.",
     short: None,
     fields: &[
-        field("url", Kind::Text, "A GET of this URL is answered with a status of 200 to 299.")
+        field("url", Kind::Text, "A GET of this URL returns a status from 200 to 299.")
             .example("http://127.0.0.1:8000/health")
-            .rules(&[one_of(&["url", "log"], "an address here")
-                .help("Keep the one that is true later: the server is measured from then on.")]),
-        field("log", Kind::Text, "Its log holds this text.").example("Application startup complete").rules(&[one_of(
+            .rules(&[one_of(&["url", "log"], "a URL here").help("Keep the later one: the measurement starts then.")]),
+        field("log", Kind::Text, "The log contains this text.").example("Application startup complete").rules(&[one_of(
             &["url", "log"],
-            "a text of its log here",
+            "a text of the log here",
         )
-        .help("Keep the one that is true later: the server is measured from then on.")]),
-        field("timeout", Kind::Leaf(&SPAN), "How long it may take until then.").default("30m").example("5m"),
-        field("interval", Kind::Leaf(&SPAN), "How often the URL is asked; more often in the first moments.")
-            .default("1s")
-            .example("250ms"),
+        .help("Keep the later one: the measurement starts then.")]),
+        field("timeout", Kind::Leaf(&SPAN), "Maximum startup time.").default("30m").example("5m"),
+        field("interval", Kind::Leaf(&SPAN), "Polling interval of the URL; shorter at first.").default("1s").example("250ms"),
     ],
 };
 
 static STOP: Block = Block {
     doc: "How the server is stopped.",
     short: None,
-    fields: &[field("grace", Kind::Leaf(&SPAN), "From SIGTERM to SIGKILL, for the server and all that it started.")
+    fields: &[field("grace", Kind::Leaf(&SPAN), "Time from SIGTERM to SIGKILL, for the server and its child processes.")
         .default("10s")
         .example("30s")],
 };
 
 pub(crate) static SERVER: Block = Block {
-    doc: "The server under test, started before its first request and stopped with the run, whatever ends it.",
+    doc: "The server under test, started before the first request and stopped at the end of the run, also after an error.",
     short: None,
     fields: &[
-        field("preset", PRESET, "A server that is known: its command, readiness and metrics page, for `target.model` on the host and port of `target.url`. What stands beside it goes before.")
+        field("preset", PRESET, "A known server: its command, readiness and metrics endpoint, for `target.model` on the host and port of `target.url`. Other keys override it.")
             .example("vllm"),
-        field("command", Kind::Leaf(&COMMAND), "The program and its arguments: a text, split as a shell does, or a list. No shell runs it.")
+        field("command", Kind::Leaf(&COMMAND), "The program and its arguments: text that is split like in a shell, or a list. No shell runs it.")
             .example("\"vllm serve {{ target.model }} --port 8000\""),
         field("args", Kind::Map(&Kind::Leaf(&ARGUMENT)), "Further arguments: `max_num_seqs: 64` is `--max-num-seqs 64`, `true` the flag alone, a list several values. A matrix may vary each.")
             .example("{ max_num_seqs: 64, enforce_eager: true }"),
-        field("args_style", STYLE, "How a name in `args` becomes a flag. A name that begins with a dash is used unchanged.")
+        field("args_style", STYLE, "How names in `args` become flags. A name that starts with a dash is used unchanged.")
             .default("kebab")
             .example("snake"),
-        field("env", Kind::Map(&Kind::Secret), "Environment variables over those of this process; never printed, never stored.")
+        field("env", Kind::Map(&Kind::Secret), "Environment variables in addition to those of llmscen; never printed, never stored.")
             .example("{ HF_TOKEN: \"${HF_TOKEN}\" }"),
-        field("cwd", Kind::File, "Its working folder; this process's where it is left out.").example("."),
+        field("cwd", Kind::File, "Its working directory; that of llmscen by default.").example("."),
         field("ready", Kind::Block(&READY), "When it is ready.").defaults(Default::Empty).example("{ url: \"http://127.0.0.1:8000/health\" }"),
-        field("log", Kind::Text, "The file in the run folder that its output goes to; a second start writes `server-2.log`.")
+        field("log", Kind::Text, "Log file in the run folder; a second start writes `server-2.log`.")
             .default("server.log")
             .example("vllm.log"),
-        field("per_case", Kind::Bool, "Start it anew for every round of every case.").default("false").example("true"),
+        field("per_case", Kind::Bool, "Restart it for every round of every case.").default("false").example("true"),
         field("stop", Kind::Block(&STOP), "How it is stopped.").defaults(Default::Empty).example("{ grace: 30s }"),
     ],
 };
 
-const AT: &str = "target.server";
+const SERVER_PATH: &str = "target.server";
 
 /// The managed server, and the metrics endpoint of its preset. None where there is no server, or an error.
 pub(crate) fn decode(
@@ -91,7 +88,7 @@ pub(crate) fn decode(
     models: Option<&[ModelShare]>,
     review: &mut Review,
 ) -> (Option<ManagedServer>, Option<Scrape>) {
-    if draft.get(AT).is_none() {
+    if draft.get(SERVER_PATH).is_none() {
         return (None, None);
     }
     let url = match place {
@@ -99,16 +96,17 @@ pub(crate) fn decode(
         None | Some(Place::Simulator { .. } | Place::Local(_)) => return (None, None),
     };
     let preset = draft.text("target.server.preset").and_then(|name| PRESETS.iter().find(|preset| preset.name == name));
-    let (root, host, port) = parts(url);
+    let (root, host, port) = split_origin(url);
     let model = models.and_then(<[ModelShare]>::first).map_or("", |share| share.name.as_str());
-    let on = On { model, host, port };
+    let on = Endpoint { model, host, port };
     let metrics = preset.and_then(|preset| preset.metrics).map(|path| Scrape {
         url: format!("{root}{path}"),
         interval: Nanos::from_millis(1000),
         headers: Vec::new(),
     });
-    let (command, ready) = (words(draft, preset, &on, review), readiness(draft, preset, root, review));
-    let (env, cwd, log) = (env(draft, preset, &on, review), draft.file("target.server.cwd", review), log(draft, review));
+    let (command, ready) = (command_words(draft, preset, &on, review), decode_ready(draft, preset, root, review));
+    let (env, cwd, log) =
+        (decode_env(draft, preset, &on, review), draft.file("target.server.cwd", review), decode_log(draft, review));
     let server = || {
         Some(ManagedServer {
             command: command?,
@@ -126,7 +124,7 @@ pub(crate) fn decode(
 }
 
 /// `http://HOST:PORT`, the host without brackets, and the port of a URL.
-fn parts(url: &str) -> (String, &str, &str) {
+fn split_origin(url: &str) -> (String, &str, &str) {
     let (scheme, rest) = url.split_once("://").unwrap_or(("http", url));
     let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
     let authority = authority.rsplit('@').next().unwrap_or_default();
@@ -138,7 +136,7 @@ fn parts(url: &str) -> (String, &str, &str) {
     (format!("{scheme}://{authority}"), host.trim_matches(['[', ']']), port)
 }
 
-fn words(draft: &Draft<'_>, preset: Option<&Preset>, on: &On<'_>, review: &mut Review) -> Option<Vec<String>> {
+fn command_words(draft: &Draft<'_>, preset: Option<&Preset>, on: &Endpoint<'_>, review: &mut Review) -> Option<Vec<String>> {
     let own = match (draft.get("target.server.command"), preset) {
         (Some(node), _) => command(node)?,
         (None, Some(preset)) => preset.command(on),
@@ -146,18 +144,18 @@ fn words(draft: &Draft<'_>, preset: Option<&Preset>, on: &On<'_>, review: &mut R
     };
     let args = draft.entries_at("target.server.args");
     for entry in args.iter().filter(|entry| entry.key.trim_matches('-').is_empty() || entry.key.contains(char::is_whitespace)) {
-        let mistake = Mistake::new(entry.key_at, "this is not the name of an argument", "has no letter, or a space");
-        review.push(mistake.help("`max_num_seqs` is `--max-num-seqs`; what stands at no flag belongs into `command`."));
+        let mistake = Mistake::new(entry.key_at, "this is not the name of an argument", "is empty or contains a space");
+        review.push(mistake.help("`max_num_seqs` is `--max-num-seqs`; write arguments without a flag into `command`."));
     }
     let style = draft.text("target.server.args_style")?;
     let all: Vec<String> = own.into_iter().chain(args.iter().flat_map(|entry| argument(entry, &style))).collect();
     if all.iter().any(|word| word.contains('\0')) {
-        review.push(Mistake::new(draft.place(AT), "the command holds a zero byte", "no program takes that"));
+        review.push(Mistake::new(draft.key_span(SERVER_PATH), "the command contains a zero byte", "no program accepts that"));
     }
     Some(all)
 }
 
-fn readiness(draft: &Draft<'_>, preset: Option<&Preset>, root: String, review: &mut Review) -> Option<Readiness> {
+fn decode_ready(draft: &Draft<'_>, preset: Option<&Preset>, root: String, review: &mut Review) -> Option<Readiness> {
     let (url, log) = (draft.entry("target.server.ready.url"), draft.entry("target.server.ready.log"));
     match (url, log, preset) {
         (Some(_), Some(_), _) => None,
@@ -174,20 +172,17 @@ fn readiness(draft: &Draft<'_>, preset: Option<&Preset>, root: String, review: &
         (None, Some(entry), _) => {
             let text = entry.value.text()?;
             if text.is_empty() || text.contains('\n') {
-                review.push(Mistake::new(
-                    entry.value.at,
-                    "`log` must be some text of one line",
-                    "would be found at once, or never",
-                ));
+                review.push(Mistake::new(entry.value.at, "`log` must be one line of text", "would match at once, or never"));
                 return None;
             }
             Some(Readiness::Log(text.into_owned()))
         }
         (None, None, Some(preset)) => Some(Readiness::Url(format!("{root}{}", preset.ready))),
         (None, None, None) => {
-            let mistake = Mistake::new(draft.place(AT), "`server` needs `ready`", "when may the first request be sent?");
+            let mistake =
+                Mistake::new(draft.key_span(SERVER_PATH), "`server` needs `ready`", "how is the server known to be ready?");
             let help = format!(
-                "For example `ready: {{ url: \"{root}/health\" }}`, or `ready: {{ log: \"startup complete\" }}`; a `preset` knows its own."
+                "For example `ready: {{ url: \"{root}/health\" }}`, or `ready: {{ log: \"startup complete\" }}`; a `preset` has a default."
             );
             review.push(mistake.help(help));
             None
@@ -196,19 +191,19 @@ fn readiness(draft: &Draft<'_>, preset: Option<&Preset>, root: String, review: &
 }
 
 /// The environment of the preset, overridden by the scenario.
-fn env(draft: &Draft<'_>, preset: Option<&Preset>, on: &On<'_>, review: &mut Review) -> Vec<(String, Secret)> {
+fn decode_env(draft: &Draft<'_>, preset: Option<&Preset>, on: &Endpoint<'_>, review: &mut Review) -> Vec<(String, Secret)> {
     let entries = draft.entries_at("target.server.env");
     for entry in entries {
         if entry.key.is_empty() || entry.key.contains(['=', '\0']) {
             let mistake = Mistake::new(
                 entry.key_at,
                 format!("`{}` is not the name of an environment variable", entry.key),
-                "has no name, or `=` in it",
+                "is empty or contains `=`",
             );
             review.push(mistake.help("For example `env: { HF_TOKEN: \"${HF_TOKEN}\" }`."));
         }
         if entry.value.text().is_some_and(|value| value.contains('\0')) {
-            review.push(Mistake::new(entry.value.at, "this value holds a zero byte", "no program takes that"));
+            review.push(Mistake::new(entry.value.at, "this value contains a zero byte", "no program accepts that"));
         }
     }
     let own = draft.get("target.server.env").into_iter().flat_map(Node::string_pairs);
@@ -217,20 +212,20 @@ fn env(draft: &Draft<'_>, preset: Option<&Preset>, on: &On<'_>, review: &mut Rev
     preset.chain(own).map(|(name, value)| (name, Secret::new(value))).collect()
 }
 
-fn log(draft: &Draft<'_>, review: &mut Review) -> Option<String> {
+fn decode_log(draft: &Draft<'_>, review: &mut Review) -> Option<String> {
     let entry = draft.entry("target.server.log")?;
     let name = entry.value.string()?;
     if name.contains(['/', '\\', '\0']) || !name.ends_with(".log") || name.len() == 4 {
         let mistake =
-            Mistake::new(entry.value.at, "`log` must be the name of a file that ends with `.log`", "is none in the run folder");
-        review.push(mistake.help("For example `log: server.log`; it lies in the run folder, beside the report."));
+            Mistake::new(entry.value.at, "`log` must be a file name that ends with `.log`", "not a file name in the run folder");
+        review.push(mistake.help("For example `log: server.log`; it is written to the run folder."));
         return None;
     }
     Some(name)
 }
 
 /// Reports servers that differ between cases without `per_case`.
-pub(crate) fn alike(cases: &[Case], root: &Node, axes: &BTreeSet<String>, review: &mut Review) {
+pub(crate) fn check_same(cases: &[Case], root: &Node, axes: &BTreeSet<String>, review: &mut Review) {
     let servers: Vec<&ManagedServer> = cases.iter().filter_map(|case| case.target.server.as_ref()).collect();
     let Some(first) = servers.first() else { return };
     if servers.iter().all(|server| server == first) || servers.iter().all(|server| server.per_case) {
@@ -238,18 +233,20 @@ pub(crate) fn alike(cases: &[Case], root: &Node, axes: &BTreeSet<String>, review
     }
     let own = |prefix: &str| axes.iter().find(|path| path.starts_with(prefix));
     let path = own("target.server.").or_else(|| own("target.")).or_else(|| axes.first());
-    let server = root.entry_at(AT).map_or(root.at, |entry| entry.key_at);
+    let server = root.entry_at(SERVER_PATH).map_or(root.at, |entry| entry.key_at);
     let axis = path.and_then(|path| root.get("matrix")?.entry(path)).map_or(server, |entry| entry.key_at);
     let what = path.map_or("the matrix", String::as_str);
     let mistake =
-        Mistake::new(axis, format!("`{what}` varies the server, which is started once"), "asks for another server in each case");
+        Mistake::new(axis, format!("`{what}` varies the server, which is started once"), "requires another server per case");
     review.push(
-        mistake.also(server, "this one").help("Write `per_case: true` there: it is started anew for every round of every case."),
+        mistake
+            .also(server, "this one")
+            .help("Write `per_case: true` there: the server is restarted for every round of every case."),
     );
 }
 
 /// Values that presets insert.
-struct On<'a> {
+struct Endpoint<'a> {
     /// The model name.
     pub model: &'a str,
     /// The host of the target's URL, without brackets.
@@ -334,7 +331,7 @@ const PRESETS: [Preset; 7] = [
 ];
 
 impl Preset {
-    pub fn command(&self, on: &On<'_>) -> Vec<String> {
+    pub fn command(&self, on: &Endpoint<'_>) -> Vec<String> {
         let word = |word: &&str| match *word {
             "MODEL" => on.model.to_owned(),
             "HOST" => on.host.to_owned(),
@@ -344,7 +341,7 @@ impl Preset {
         self.command.iter().map(word).collect()
     }
 
-    pub fn env(&self, on: &On<'_>) -> Vec<(String, String)> {
+    pub fn env(&self, on: &Endpoint<'_>) -> Vec<(String, String)> {
         let host = if on.host.contains(':') { format!("[{}]", on.host) } else { on.host.to_owned() };
         let value = |value: &str| value.replace("HOST", &host).replace("PORT", on.port);
         self.env.iter().map(|(name, own)| ((*name).to_owned(), value(own))).collect()

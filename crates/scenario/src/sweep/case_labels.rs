@@ -3,7 +3,7 @@
 
 use crate::fault::{Mistake, Review};
 use crate::schema_table::Kind;
-use crate::secrets::{Origin, TextSyntax, from_env, is_hidden, written};
+use crate::secrets::{Origin, TextSyntax, from_env, is_hidden, write_text};
 use crate::sections::local;
 use crate::sections::scenario::SCENARIO;
 use crate::sweep::{Point, Setting};
@@ -21,7 +21,7 @@ pub(crate) struct CaseLabels {
 impl CaseLabels {
     /// Names the values of these points. Reports different names of one file that make the same case twice.
     pub fn new(points: &[Point], root: &Node, review: &mut Review) -> CaseLabels {
-        let local = local::meant(root);
+        let local = local::is_possible(root);
         // Path of the field → text in the scenario → file.
         let mut files: BTreeMap<&str, BTreeMap<String, String>> = BTreeMap::new();
         for setting in points.iter().flatten() {
@@ -59,7 +59,7 @@ impl CaseLabels {
             let Some(first) = all[..index].iter().position(|other| other == labels) else { continue };
             let pair = points[index].iter().zip(&points[first]).find(|(own, other)| own.value.text() != other.value.text());
             if let Some((own, other)) = pair {
-                let mistake = Mistake::new(own.value.at, "the same case twice", "the same file by another name");
+                let mistake = Mistake::new(own.value.at, "the same case twice", "the same file with another name");
                 review.push(mistake.also(other.value.at, "first here"));
             }
         }
@@ -69,7 +69,7 @@ impl CaseLabels {
 /// A swept text or number as text.
 fn spelled(setting: &Setting) -> Option<String> {
     let text = setting.value.string();
-    text.or_else(|| setting.value.whole().map(|number| number.to_string()))
+    text.or_else(|| setting.value.integer().map(|number| number.to_string()))
 }
 
 /// Names values that contain variables, URLs or secrets without the hidden parts; equal names are numbered.
@@ -82,9 +82,11 @@ fn mask(points: &[Point], names: &mut BTreeMap<(String, String), String>) {
         if names.contains_key(&key) {
             continue;
         }
-        let shown = match Origin::of(&setting.path) {
+        let shown = match Origin::at_path(&setting.path) {
             _ if is_hidden(last_segment(&setting.path), &setting.value) => Some("[redacted]".to_owned()),
-            Origin::Sent if from_env(&setting.value) => Some(written(&setting.value, TextSyntax::Body)).filter(|by| *by != text),
+            Origin::Sent if from_env(&setting.value) => {
+                Some(write_text(&setting.value, TextSyntax::Body)).filter(|by| *by != text)
+            }
             _ if is_url(&text) && !hidden(&text).is_empty() => Some(shown(&text)),
             _ => None,
         };
@@ -105,7 +107,7 @@ fn file(setting: &Setting, local: bool, review: &Review) -> Option<String> {
         Kind::File | Kind::Template => found(&text),
         Kind::Hub => review.sources.find_or_hub(from, &text),
         Kind::Text if last_segment(&setting.path) == "text" => found(text.strip_prefix('@')?),
-        _ if setting.path == "target.model" && local => local::found(from, &text, review),
+        _ if setting.path == "target.model" && local => local::locate(from, &text, review),
         _ => None,
     };
     file.filter(|file| Path::new(file).is_absolute())

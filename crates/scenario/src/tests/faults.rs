@@ -31,7 +31,7 @@ fn six_mistakes_are_six_faults_each_in_its_place() {
             (7, 21, "`read` must be a duration such as `30s`"),
             (8, 10, "unknown kind `openq`"),
             (12, 3, "duplicate key `requests`"),
-            (14, 3, "`load.concurency` is no path to sweep"),
+            (14, 3, "`load.concurency` cannot be swept"),
             (17, 5, "unknown metric `tpto`"),
         ]
     );

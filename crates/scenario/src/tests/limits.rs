@@ -71,7 +71,7 @@ fn a_baseline_whose_throughput_counts_the_drain_is_said_to() {
         let (folder, path) = folder_with(&text);
         std::fs::write(folder.path().join("b.json"), baseline().replace(old, figures)).unwrap();
         let loaded = load_file(&path).unwrap();
-        loaded.warnings.iter().filter(|own| own.message.contains("counts the drain")).count()
+        loaded.warnings.iter().filter(|own| own.message.contains("includes the drain")).count()
     };
     let tps = "\"output_tps\": {\"value\": 30, \"n\": 400, \"low\": [9, 8, 7], \"high\": [41, 42, 43]}";
     let window = "\"throughput_window\": {\"value\": 5, \"n\": 400}";
@@ -85,7 +85,7 @@ fn a_missing_baseline_may_be_said_and_not_be_forgotten() {
     assert!(check.limit.is_nan() && check.relative.unwrap().known.is_none() && none.baseline.is_none());
     assert_eq!(check.relative.unwrap().to, Against::Baseline);
     let forgotten = load_with(&format!("{BASE}slo: [ttft.p95 <= 1.10 * baseline]\n"), &[], &[]);
-    assert_eq!(messages(forgotten), ["t.yaml:6:26 a limit relative to a baseline, and no `baseline:`"]);
+    assert_eq!(messages(forgotten), ["t.yaml:6:26 a limit relative to a baseline, but no `baseline:`"]);
 }
 
 #[test]

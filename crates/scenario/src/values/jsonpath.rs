@@ -3,7 +3,7 @@
 
 use crate::fault::{Mistake, Review};
 use crate::schema_table::Leaf;
-use crate::suggest::{meant_or, near};
+use crate::suggest::{meant_or, nearest};
 use crate::tree::{Data, Node};
 use crate::values::{expect, object_schema};
 use llmscen_core::bounds;
@@ -110,7 +110,7 @@ fn check_done(node: &Node, review: &mut Review) {
         check_path(path, review);
     }
     if let Some(strange) = node.entries().iter().find(|entry| !MARKS.contains(&entry.key.as_str())) {
-        let label = meant_or(near(&strange.key, MARKS), "does not exist");
+        let label = meant_or(nearest(&strange.key, MARKS), "does not exist");
         let mistake = Mistake::new(strange.key_at, format!("unknown key `{}`", strange.key), label);
         return review.push(mistake.help(format!("`{}` is {MARKER}.", review.key)));
     }

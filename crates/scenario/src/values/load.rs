@@ -3,7 +3,7 @@
 use crate::fault::{Mistake, Review};
 use crate::schema_table::Leaf;
 use crate::tree::{Data, Node};
-use crate::validate::found;
+use crate::validate::describe_actual;
 use crate::values::time::duration;
 use crate::values::{expect_some, object_schema};
 use llmscen_core::load::Arrival;
@@ -33,7 +33,7 @@ pub(crate) static ARRIVALS: Leaf = Leaf {
         json!({ "oneOf": [{ "enum": ["poisson", "constant"] }, gamma] })
     },
     check: |node, review| {
-        let examples = "`{ gamma: 0.5 }` for clumps; the burstiness is above 0";
+        let examples = "`{ gamma: 0.5 }` for bursty arrivals; the burstiness is above 0";
         expect_some(arrivals(node), node, ARRIVALS_EXPECTED, examples, review);
     },
 };
@@ -76,10 +76,10 @@ pub(crate) fn arrivals(node: &Node) -> Option<Arrival> {
 
 fn check_rate(node: &Node, review: &mut Review) {
     if rate(node).is_none() {
-        let mistake = Mistake::new(node.at, format!("`{}` must be {RATE_EXPECTED}", review.key), found(node, "a rate"));
+        let mistake = Mistake::new(node.at, format!("`{}` must be {RATE_EXPECTED}", review.key), describe_actual(node, "a rate"));
         review.push(match node.number() {
-            Some(number) if number > 0.0 => mistake.help(format!("Say per what: `{number}/s` or `{number}/m`.")),
-            _ => mistake.help(format!("A rate is a number above 0 over `s`, `m` or `h`, at most {MAX_RATE} a second.")),
+            Some(number) if number > 0.0 => mistake.help(format!("Add a unit: `{number}/s` or `{number}/m`.")),
+            _ => mistake.help(format!("A rate is a number above 0 per `s`, `m` or `h`, at most {MAX_RATE} per second.")),
         });
     }
 }
@@ -102,7 +102,7 @@ pub(crate) static STAGE_USERS: Leaf = Leaf {
     sweepable: false,
     schema: || json!({ "type": ["integer", "string"], "minimum": 0, "pattern": r"^\s*[0-9]+\s*->\s*[0-9]+\s*$" }),
     check: |node, review| {
-        let examples = "`4 -> 64`; no number is below 0, and 0 is a pause";
+        let examples = "`4 -> 64`; numbers must not be below 0, and 0 is a pause";
         expect_some(stage_users(node), node, STAGE_USERS_EXPECTED, examples, review);
     },
 };
@@ -126,7 +126,7 @@ pub(crate) fn stage_rate(node: &Node) -> Option<Course> {
 /// The users at the start and the end of a stage.
 pub(crate) fn stage_users(node: &Node) -> Option<(u32, u32)> {
     let count = |number: i64| u32::try_from(number).ok().filter(|stage_users| *stage_users <= MAX_USERS);
-    if let Some(number) = node.whole() {
+    if let Some(number) = node.integer() {
         return count(number).map(|stage_users| (stage_users, stage_users));
     }
     let text = node.text()?;
@@ -140,18 +140,18 @@ fn check_stage_rate(node: &Node, review: &mut Review) {
         return;
     }
     let sine = node.get("sine").filter(|sine| !sine.entries().is_empty());
-    let mistake = Mistake::new(node.at, "the `rate` of a stage cannot be this", found(node, "a rate"));
+    let mistake = Mistake::new(node.at, "invalid `rate` of a stage", describe_actual(node, "a rate"));
     review.push(match (sine, node.text()) {
         (Some(_), _) => mistake.help(
-            "A wave is `{ sine: { mean: 10/s, amplitude: 5/s, period: 30s } }`; its mean is above 0 and its amplitude at most the mean, for no rate is below 0.",
+            "A wave is `{ sine: { mean: 10/s, amplitude: 5/s, period: 30s } }`; its mean must be above 0, and its amplitude at most the mean, because rates cannot be negative.",
         ),
         (None, Some(text)) if text.trim() == "burst" => {
-            mistake.help("A burst has no length: it is a load of its own, `load: { rate: burst, requests: 100 }`.")
+            mistake.help("A burst has no length, so it cannot be a stage: `load: { rate: burst, requests: 100 }`.")
         }
         (None, Some(text)) if text.contains('-') => {
-            mistake.help("A ramp goes from one rate to another, neither of them below 0: `1/s -> 20/s`.")
+            mistake.help("A ramp changes from one rate to another, both at least 0: `1/s -> 20/s`.")
         }
-        _ => mistake.help(format!("It must be {STAGE_RATE_EXPECTED}. Say per what: `8/s`, `480/m`; 0 is a pause.")),
+        _ => mistake.help(format!("It must be {STAGE_RATE_EXPECTED}. Add a unit: `8/s`, `480/m`; 0 is a pause.")),
     });
 }
 

@@ -2,7 +2,7 @@
 
 use crate::fault::{Mistake, Review};
 use crate::schema_table::Leaf;
-use crate::suggest::{meant_or, near};
+use crate::suggest::{meant_or, nearest};
 use crate::tree::{Data, Entry, Node};
 use crate::values::{expect, expect_some, object_schema};
 use llmscen_core::request::Quantity;
@@ -58,7 +58,7 @@ pub(crate) fn quantity(node: &Node) -> Option<Quantity> {
 
 fn uniform(node: &Node) -> Option<Quantity> {
     let [low, high] = node.items() else { return None };
-    let (low, high) = (u64::try_from(low.whole()?).ok()?, u64::try_from(high.whole()?).ok()?);
+    let (low, high) = (u64::try_from(low.integer()?).ok()?, u64::try_from(high.integer()?).ok()?);
     (0 < low && low <= high).then_some(Quantity::Uniform { low, high })
 }
 
@@ -87,16 +87,16 @@ fn check_quantity(node: &Node, review: &mut Review) {
 
 fn shape_mistake(only: &Entry) -> Mistake {
     let takes = match only.key.as_str() {
-        "uniform" => "`uniform` takes `[low, high]`, two whole numbers above 0 with low ≤ high",
-        "normal" | "lognormal" => "this takes `{ mean: …, sd: … }`, a mean above 0 and a standard deviation of 0 or more",
-        "from" => "`from` takes a field of the dataset's rows, such as `item.output_tokens`",
+        "uniform" => "`uniform` needs `[low, high]`, two whole numbers above 0 with low ≤ high",
+        "normal" | "lognormal" => "this needs `{ mean: …, sd: … }`, a mean above 0 and a standard deviation of 0 or more",
+        "from" => "`from` needs a field of the dataset's rows, such as `item.output_tokens`",
         key => {
-            let label = meant_or(near(key, SHAPES), "does not exist");
+            let label = meant_or(nearest(key, SHAPES), "does not exist");
             return Mistake::new(only.key_at, format!("unknown distribution `{key}`"), label)
                 .help(format!("For example {EXAMPLES}."));
         }
     };
-    Mistake::new(only.value.at, takes, "does not fit")
+    Mistake::new(only.value.at, takes, "invalid value")
 }
 
 fn quantity_schema() -> serde_json::Value {
@@ -211,7 +211,7 @@ pub(crate) static SEED: Leaf = Leaf {
 
 /// The seed; None for `run`.
 pub(crate) fn seed(node: &Node) -> Option<u64> {
-    u64::try_from(node.whole()?).ok()
+    u64::try_from(node.integer()?).ok()
 }
 
 fn is_run(node: &Node) -> bool {
@@ -276,9 +276,9 @@ mod tests {
     fn each_mistake_is_pointed_at() {
         for (text, fault) in [
             ("0", "1 `max_tokens` must be a whole number of tokens, 1 or more"),
-            ("{uniform: [9, 1]}", "11 `uniform` takes `[low, high]`, two whole numbers above 0 with low ≤ high"),
+            ("{uniform: [9, 1]}", "11 `uniform` needs `[low, high]`, two whole numbers above 0 with low ≤ high"),
             ("{unifrom: [1, 9]}", "2 unknown distribution `unifrom`"),
-            ("{from: output_tokens}", "8 `from` takes a field of the dataset's rows, such as `item.output_tokens`"),
+            ("{from: output_tokens}", "8 `from` needs a field of the dataset's rows, such as `item.output_tokens`"),
         ] {
             assert_eq!(read_quantity(text), (None, vec![fault.to_owned()]), "{text}");
         }

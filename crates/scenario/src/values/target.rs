@@ -2,7 +2,7 @@
 
 use crate::fault::{Mistake, Review};
 use crate::schema_table::Leaf;
-use crate::suggest::{list, meant_or, near};
+use crate::suggest::{list, meant_or, nearest};
 use crate::tree::{Data, Node};
 use crate::values::{expect_some, object_schema};
 use llmscen_core::outcome::FailureKind;
@@ -10,15 +10,15 @@ use llmscen_core::target::{HttpVersion, ModelShare};
 use serde_json::json;
 
 /// The authority and the path of a URL.
-pub(crate) fn parts(url: &str) -> (&str, &str) {
+pub(crate) fn split_url(url: &str) -> (&str, &str) {
     let rest = url.strip_prefix("http://").or_else(|| url.strip_prefix("https://"));
     let (host, path) = rest.map_or(("", ""), |rest| rest.split_at(rest.find(['/', '?', '#']).unwrap_or(rest.len())));
     (host.rsplit('@').next().unwrap_or(""), path)
 }
 
 /// Why a text is not the URL of a server.
-pub(crate) fn no_address(url: &str) -> Option<&'static str> {
-    let (host, _) = parts(url);
+pub(crate) fn url_error(url: &str) -> Option<&'static str> {
+    let (host, _) = split_url(url);
     let port = host.rsplit_once(':').map(|(_, port)| port).filter(|port| !port.ends_with(']'));
     if port.is_some_and(|port| !port.parse::<u16>().is_ok_and(|port| port > 0)) {
         return Some("a port is a number from 1 to 65535");
@@ -30,25 +30,25 @@ pub(crate) fn no_address(url: &str) -> Option<&'static str> {
 const EXAMPLES: &str = "`qwen2.5`, `[base, lora-a]` or `{ base: 3, lora-a: 1 }`";
 
 pub(crate) static MODELS: Leaf = Leaf {
-    expected: "a model's name, or several",
+    expected: "one or more model names",
     sweepable: true,
     schema: models_schema,
     check: |node, review| {
-        expect_some(models(node), node, "one or more different model names, weights above 0", EXAMPLES, review);
+        expect_some(models(node), node, "one or more different model names, with weights above 0", EXAMPLES, review);
     },
 };
 
 /// The models with their weights; never empty.
 pub(crate) fn models(node: &Node) -> Option<Vec<ModelShare>> {
     let shares = match &node.data {
-        Data::List(items) => items.iter().map(entry).collect::<Option<Vec<_>>>()?.concat(),
-        _ => entry(node)?,
+        Data::List(items) => items.iter().map(model_shares).collect::<Option<Vec<_>>>()?.concat(),
+        _ => model_shares(node)?,
     };
     let unique = shares.iter().enumerate().all(|(index, share)| shares[..index].iter().all(|other| other.name != share.name));
     (unique && !shares.is_empty() && shares.iter().all(|share| !share.name.is_empty())).then_some(shares)
 }
 
-fn entry(node: &Node) -> Option<Vec<ModelShare>> {
+fn model_shares(node: &Node) -> Option<Vec<ModelShare>> {
     if let Some(name) = node.text() {
         return Some(vec![ModelShare { name: name.into_owned(), weight: 1.0 }]);
     }
@@ -80,7 +80,7 @@ pub(crate) static VERSION: Leaf = Leaf {
     sweepable: true,
     schema: || json!({ "enum": ["auto", "1.1", "2", 1.1, 2] }),
     check: |node, review| {
-        let examples = "`2` for HTTP/2 with prior knowledge, where there is no TLS";
+        let examples = "`2` for HTTP/2 with prior knowledge, without TLS";
         expect_some(version(node), node, EXPECTED, examples, review);
     },
 };
@@ -125,7 +125,7 @@ enum Cause {
 /// The statuses and failures; never empty.
 pub(crate) fn causes(node: &Node) -> Option<(Vec<u16>, Vec<FailureKind>)> {
     let (mut statuses, mut kinds) = (Vec::new(), Vec::new());
-    for item in items(node) {
+    for item in cause_items(node) {
         match cause(item)? {
             Cause::Status(status) => statuses.push(status),
             Cause::Kind(kind) => kinds.push(kind),
@@ -134,7 +134,7 @@ pub(crate) fn causes(node: &Node) -> Option<(Vec<u16>, Vec<FailureKind>)> {
     (!statuses.is_empty() || !kinds.is_empty()).then_some((statuses, kinds))
 }
 
-fn items(node: &Node) -> &[Node] {
+fn cause_items(node: &Node) -> &[Node] {
     if matches!(node.data, Data::List(_)) { node.items() } else { std::slice::from_ref(node) }
 }
 
@@ -148,16 +148,16 @@ fn cause(node: &Node) -> Option<Cause> {
 
 fn check_causes(node: &Node, review: &mut Review) {
     let help = || format!("Statuses from 300 to 599, and {}.", list(KINDS.map(FailureKind::name), "and"));
-    if items(node).is_empty() {
-        review.push(Mistake::new(node.at, "`on` names nothing", "nothing would be tried again").help(help()));
+    if cause_items(node).is_empty() {
+        review.push(Mistake::new(node.at, "`on` is empty", "nothing would be retried").help(help()));
     }
-    for item in items(node).iter().filter(|item| cause(item).is_none()) {
+    for item in cause_items(node).iter().filter(|item| cause(item).is_none()) {
         let word = item.text().unwrap_or_default();
-        let meant = near(&word, KINDS.map(FailureKind::name));
+        let meant = nearest(&word, KINDS.map(FailureKind::name));
         let label = meant_or(meant, "is neither");
         let own = FailureKind::parse(&word).is_some();
-        let label = if own { "this side gave it up itself".to_owned() } else { label };
-        review.push(Mistake::new(item.at, "this is no status or failure that can be tried again", label).help(help()));
+        let label = if own { "cancelled by the client".to_owned() } else { label };
+        review.push(Mistake::new(item.at, "this is not a status or failure that can be retried", label).help(help()));
     }
 }
 

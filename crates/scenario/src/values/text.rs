@@ -68,7 +68,7 @@ fn check_name(node: &Node, review: &mut Review) {
         Some(text) if fits(&text) => {}
         Some(text) => {
             let slug: String = text.to_lowercase().chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect();
-            let mistake = Mistake::new(node.at, format!("`{}` must be {NAME_EXPECTED}", review.key), "does not fit a folder");
+            let mistake = Mistake::new(node.at, format!("`{}` must be {NAME_EXPECTED}", review.key), "not a valid folder name");
             let slug = slug.trim_matches('-');
             review.push(if slug.is_empty() { mistake } else { mistake.help(format!("Write `{slug}`.")) });
         }
@@ -112,7 +112,7 @@ fn size(node: &Node) -> Option<(u32, u32)> {
             let (width, height) = text.split_once('x')?;
             (width.trim().parse().ok()?, height.trim().parse().ok()?)
         }
-        (None, [width, height]) => (u32::try_from(width.whole()?).ok()?, u32::try_from(height.whole()?).ok()?),
+        (None, [width, height]) => (u32::try_from(width.integer()?).ok()?, u32::try_from(height.integer()?).ok()?),
         _ => return None,
     };
     let fits = |side: u32| (1..=MOST).contains(&side);

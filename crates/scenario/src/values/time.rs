@@ -2,9 +2,9 @@
 
 use crate::fault::{Mistake, Review};
 use crate::schema_table::Leaf;
-use crate::suggest::{meant_or, near};
+use crate::suggest::{meant_or, nearest};
 use crate::tree::{Data, Node};
-use crate::validate::found;
+use crate::validate::describe_actual;
 use crate::values::{expect, expect_some, object_schema};
 use llmscen_core::dataset::Wait;
 use llmscen_core::load::Warmup;
@@ -41,13 +41,16 @@ fn check_duration(node: &Node, zero: bool, review: &mut Review) {
         Some(Nanos::ZERO) if !zero => expect(node, "a duration above zero", "", review),
         Some(_) => {}
         None => {
-            let mistake =
-                Mistake::new(node.at, format!("`{}` must be {DURATION_EXPECTED}", review.key), found(node, "a duration"));
+            let mistake = Mistake::new(
+                node.at,
+                format!("`{}` must be {DURATION_EXPECTED}", review.key),
+                describe_actual(node, "a duration"),
+            );
             review.push(match node.number() {
                 Some(number) if number > 0.0 => {
-                    mistake.help(format!("Say the unit: `{number}s` is seconds, `{number}ms` milliseconds."))
+                    mistake.help(format!("Add a unit: `{number}s` is seconds, `{number}ms` milliseconds."))
                 }
-                _ => mistake.help("Units are `ns`, `us`, `ms`, `s`, `m` and `h`; `1m30s` is fine, too."),
+                _ => mistake.help("Units are `ns`, `us`, `ms`, `s`, `m` and `h`; they can be combined: `1m30s`."),
             });
         }
     }
@@ -91,15 +94,15 @@ fn check_wait(node: &Node, review: &mut Review) {
         };
     };
     let takes = match only.key.as_str() {
-        "uniform" => "`uniform` takes `[low, high]`, two durations with low ≤ high",
-        "exponential" => "`exponential` takes its mean, a duration above zero",
+        "uniform" => "`uniform` needs `[low, high]`, two durations with low ≤ high",
+        "exponential" => "`exponential` needs its mean, a duration above zero",
         key => {
-            let label = meant_or(near(key, SHAPES), "does not exist");
+            let label = meant_or(nearest(key, SHAPES), "does not exist");
             let mistake = Mistake::new(only.key_at, format!("unknown distribution `{key}`"), label);
             return review.push(mistake.help(format!("For example {EXAMPLES}.")));
         }
     };
-    review.push(Mistake::new(only.value.at, takes, "does not fit"));
+    review.push(Mistake::new(only.value.at, takes, "invalid value"));
 }
 
 fn wait_schema() -> serde_json::Value {
@@ -143,7 +146,7 @@ pub(crate) static WARMUP_LEAF: Leaf = Leaf {
 
 /// The count; may be zero.
 pub(crate) fn times(node: &Node) -> Option<Times> {
-    match node.whole() {
+    match node.integer() {
         Some(count) => u64::try_from(count).ok().map(Times::Count),
         None => node.text()?.trim().strip_suffix('x')?.parse().ok().map(Times::Concurrency),
     }
@@ -152,14 +155,14 @@ pub(crate) fn times(node: &Node) -> Option<Times> {
 /// The warm-up for a number of users.
 pub(crate) fn warmup(node: &Node, users: Option<u32>) -> Option<Warmup> {
     match times(node) {
-        Some(times) => times.of(users).map(Warmup::Requests),
+        Some(times) => times.count(users).map(Warmup::Requests),
         None => duration(node).map(Warmup::Span),
     }
 }
 
 impl Times {
     /// The count; None if it needs a number of users that is not known.
-    pub fn of(self, users: Option<u32>) -> Option<u64> {
+    pub fn count(self, users: Option<u32>) -> Option<u64> {
         match self {
             Times::Count(count) => Some(count),
             Times::Concurrency(times) => users.map(|users| times.saturating_mul(u64::from(users))),
@@ -211,9 +214,9 @@ mod tests {
     #[test]
     fn multiples_need_a_concurrency() {
         let node = |text: &str| Node::new(Span::default(), Data::plain(text));
-        assert_eq!(times(&node("200")).and_then(|t| t.of(None)), Some(200));
-        assert_eq!(times(&node("10x")).and_then(|t| t.of(Some(16))), Some(160));
-        assert_eq!(times(&node("10x")).and_then(|t| t.of(None)), None);
+        assert_eq!(times(&node("200")).and_then(|t| t.count(None)), Some(200));
+        assert_eq!(times(&node("10x")).and_then(|t| t.count(Some(16))), Some(160));
+        assert_eq!(times(&node("10x")).and_then(|t| t.count(None)), None);
         assert_eq!(warmup(&node("1x"), Some(8)), Some(Warmup::Requests(8)));
         assert_eq!(warmup(&node("10s"), None), Some(Warmup::Span(Nanos::from_millis(10_000))));
         assert_eq!(times(&node("-1")), None);

@@ -36,7 +36,7 @@ pub(super) enum Meaning {
 }
 
 /// The pieces of a text whose variables, except references to swept fields, are already replaced.
-pub(super) fn of_parts(parts: &[Part]) -> Vec<Piece> {
+pub(super) fn from_parts(parts: &[Part]) -> Vec<Piece> {
     let meaning = |part: &Part| match part {
         Part::Ref(path) => Meaning::Ref(path.clone()),
         known => Meaning::Known(known.clone()),
@@ -45,7 +45,7 @@ pub(super) fn of_parts(parts: &[Part]) -> Vec<Piece> {
 }
 
 /// The pieces of a text. In a `body` the braces of the renderer are literal.
-pub(super) fn of_text(text: &str, body: bool) -> Vec<Piece> {
+pub(super) fn from_text(text: &str, body: bool) -> Vec<Piece> {
     let mut pieces = Vec::new();
     let (mut done, mut at) = (0, 0);
     let last_close = text.rfind("}}");
@@ -79,7 +79,7 @@ pub(super) fn of_text(text: &str, body: bool) -> Vec<Piece> {
 
 /// Parses `${NAME}` or `${NAME:-default}` at the start of `text`; the default may contain variables.
 fn variable(text: &str) -> (usize, Meaning) {
-    let help = "Write ${NAME} or ${NAME:-default}; `$${` stands for `${` itself.".to_owned();
+    let help = "Write ${NAME} or ${NAME:-default}; `$${` is a literal `${`.".to_owned();
     let Some(end) = closing(text) else {
         return (text.len(), Meaning::Wrong("`${` without `}`".to_owned(), help));
     };
@@ -113,7 +113,7 @@ fn closing(text: &str) -> Option<usize> {
 
 /// Parses `{{ vars.x }}` at the start of `text`. None where it belongs to the renderer.
 fn reference(text: &str, body: bool) -> Option<(usize, Meaning)> {
-    let help = "Write {{ vars.x }} with a plain path; {{ \"{{\" }} stands for two braces.".to_owned();
+    let help = "Write {{ vars.x }} with a plain path; {{ \"{{\" }} is two braces.".to_owned();
     let Some(end) = text.find("}}") else {
         return (!body).then(|| (text.len(), Meaning::Wrong("`{{` without `}}`".to_owned(), help)));
     };
@@ -143,7 +143,7 @@ mod tests {
     use super::*;
 
     fn meanings(text: &str, body: bool) -> Vec<Meaning> {
-        of_text(text, body).into_iter().map(|piece| piece.meaning).collect()
+        from_text(text, body).into_iter().map(|piece| piece.meaning).collect()
     }
 
     fn env(name: &str, default: Option<&str>) -> Meaning {

@@ -72,9 +72,9 @@ fn a_matrix_and_a_setting_reach_into_entries_by_name_or_index() {
     let set = load_with(&text(&mix), &[], &[("mix.b.weight", "4")]).unwrap().plan;
     assert_eq!(of(&set.cases[0], |own| own.pull.size()), [1.0, 4.0]);
     let lost = messages(load_with(&text(&mix), &[], &[("mix.c.weight", "4")]));
-    assert_eq!(lost, ["--set:1:1 `mix.c.weight` leads nowhere"]);
+    assert_eq!(lost, ["--set:1:1 `mix.c.weight` does not exist"]);
     let none = messages(load_with(&text(&format!("dataset: openqa\n{LOAD}\nmatrix: {{mix.a.weight: [1]}}")), &[], &[]));
-    assert_eq!(none, ["t.yaml:6:1 `mix.a.weight` leads to no entry of `mix`"]);
+    assert_eq!(none, ["t.yaml:6:1 `mix.a.weight` does not refer to an entry of `mix`"]);
     let own = format!("mix: [{{name: a, dataset: openqa}}]\n{LOAD}\nmatrix: {{dataset.text: [x, y]}}");
     assert_eq!(planned(&own).cases.len(), 2);
     let bare = messages(load_with(&text(&format!("mix: [{{name: a}}]\n{LOAD}\nmatrix: {{dataset.text: [x]}}")), &[], &[]));

@@ -22,7 +22,7 @@ pub(crate) static ARGUMENT: Leaf = Leaf {
         json!({ "anyOf": [one, { "type": "array", "items": { "type": ["string", "number"] } }] })
     },
     check: |node, review| {
-        let examples = "`64`, `true` for the flag alone, or `[a, b]` for several values behind it";
+        let examples = "`64`, `true` for the flag alone, or `[a, b]` for several values";
         expect_some(values(node), node, "one value, a list of values, `true` or `false`", examples, review);
     },
 };
@@ -81,7 +81,7 @@ fn check_command(node: &Node, review: &mut Review) {
     match &node.data {
         Data::Text(text) if shell_words::split(text).is_err() => {
             let mistake = Mistake::new(node.at, "this command cannot be split into words", "a quote is not closed");
-            review.push(mistake.help("It is split as a shell does, but no shell runs it; a list of words needs no quotes."));
+            review.push(mistake.help("It is split like in a shell, but no shell runs it; a list of words needs no quotes."));
         }
         _ if command(node).is_none() => {
             expect(node, "a command, or a list of its words", "`vllm serve m --port 8000` or `[vllm, serve, m]`", review);
@@ -113,7 +113,7 @@ fn word(node: &Node) -> Option<String> {
 pub(super) const STYLE: Kind = Kind::Choice(
     &[
         ("kebab", "`tp_size` is `--tp-size`"),
-        ("snake", "`tp-size` is `--tp_size`, as `trtllm-serve` has it"),
+        ("snake", "`tp-size` is `--tp_size`, as in `trtllm-serve`"),
         ("as_is", "`tp_size` is `--tp_size`, `tp-size` is `--tp-size`"),
     ],
     &[],

@@ -110,12 +110,12 @@ fn swept_numbers_are_the_text_that_they_are_written_as() {
 
 #[test]
 fn host_and_port_are_those_of_the_url() {
-    assert_eq!(parts("http://h:80/v1"), ("http://h:80".into(), "h", "80"));
-    assert_eq!(parts("https://u:p@[::1]/x:y@z"), ("https://[::1]".into(), "::1", "443"));
-    assert_eq!(parts("http://[::1]:9?x"), ("http://[::1]:9".into(), "::1", "9"));
+    assert_eq!(split_origin("http://h:80/v1"), ("http://h:80".into(), "h", "80"));
+    assert_eq!(split_origin("https://u:p@[::1]/x:y@z"), ("https://[::1]".into(), "::1", "443"));
+    assert_eq!(split_origin("http://[::1]:9?x"), ("http://[::1]:9".into(), "::1", "9"));
 }
 
-const ON: On<'static> = On { model: "org/m", host: "127.0.0.1", port: "8000" };
+const ON: Endpoint<'static> = Endpoint { model: "org/m", host: "127.0.0.1", port: "8000" };
 
 #[test]
 fn the_page_shows_the_commands_that_are_started() {
@@ -131,7 +131,7 @@ fn the_page_shows_the_commands_that_are_started() {
 
 #[test]
 fn an_address_of_ipv6_is_bracketed_where_a_port_follows() {
-    let on = On { host: "::1", ..ON };
+    let on = Endpoint { host: "::1", ..ON };
     let of = |name: &str| PRESETS.iter().find(|preset| preset.name == name).unwrap();
     assert_eq!(of("ollama").env(&on), [("OLLAMA_HOST".to_owned(), "[::1]:8000".to_owned())]);
     assert_eq!(of("vllm").command(&on)[4], "::1");

@@ -2,7 +2,7 @@
 
 use crate::fault::Review;
 use crate::tree::{Data, Node, Part};
-use crate::values::target::{no_address, parts};
+use crate::values::target::{split_url, url_error};
 use llmscen_core::api::Api;
 use llmscen_core::url_secrets::shown;
 use std::collections::BTreeSet;
@@ -23,7 +23,7 @@ fn base(api: Api) -> &'static str {
 /// with another path.
 fn rest(url: &str, api: Api, stream: bool) -> Option<(usize, String)> {
     let (usual, base) = (api.path(stream), base(api));
-    let (_, behind) = parts(url);
+    let (_, behind) = split_url(url);
     let (path, query) = behind.split_at(behind.find(['?', '#']).unwrap_or(behind.len()));
     let bare = path.trim_end_matches('/');
     let missing = match bare {
@@ -31,7 +31,7 @@ fn rest(url: &str, api: Api, stream: bool) -> Option<(usize, String)> {
         _ if !base.is_empty() && bare.ends_with(base) => usual.strip_prefix(base)?,
         _ => return None,
     };
-    (!missing.is_empty() && no_address(url).is_none())
+    (!missing.is_empty() && url_error(url).is_none())
         .then(|| (url.len() - behind.len() + bare.len(), format!("{missing}{query}")))
 }
 

@@ -11,25 +11,26 @@ use llmscen_core::signal::Signal;
 use llmscen_core::telemetry::{Hardware, TelemetrySpec};
 
 /// Reports metrics, tags and signals that a case cannot have.
-pub(super) fn possible(limit: &Limit<'_>, case: &Case, rounds: u32, spec: &TelemetrySpec, review: &mut Review) {
+pub(super) fn check_measurable(limit: &Limit<'_>, case: &Case, rounds: u32, spec: &TelemetrySpec, review: &mut Review) {
     let (metrics, tags): (Vec<Metric>, &[(String, String)]) = match &limit.check.subject {
         Subject::Metric { metric, tags, .. } => (vec![*metric], tags),
         Subject::Goodput(limits) => (limits.iter().map(|limit| limit.metric).collect(), &[]),
         Subject::Signal { signal, .. } => return check_signal(limit, *signal, case, spec, review),
     };
-    tags.iter().for_each(|(tag, value)| known_tag(limit, case, tag, value, rounds, review));
+    tags.iter().for_each(|(tag, value)| check_tag(limit, case, tag, value, rounds, review));
     let lines = case.lines_of(limit.check.group());
     for metric in metrics {
         if !tags.is_empty() {
-            of_some(limit, metric, review);
+            check_tags(limit, metric, review);
         }
-        if let Some((because, remedy)) = none(metric, &lines, spec) {
-            let at = underline(limit, metric.name(), review);
-            let others = Metric::ALL.iter().filter(|own| own.per() == metric.per() && none(**own, &lines, spec).is_none());
+        if let Some((because, remedy)) = missing_reason(metric, &lines, spec) {
+            let at = word_span(limit, metric.name(), review);
+            let others =
+                Metric::ALL.iter().filter(|own| own.per() == metric.per() && missing_reason(**own, &lines, spec).is_none());
             let exist = list(others.map(|own| own.name()), "and");
             let mistake =
-                Mistake::new(at, format!("`{metric}` cannot exist: {because}"), format!("{} has none", case_name(case)));
-            review.push(mistake.help(format!("{remedy}, or restrict the limit with `when`. There are {exist}.")));
+                Mistake::new(at, format!("`{metric}` is not available: {because}"), format!("{} has none", case_name(case)));
+            review.push(mistake.help(format!("{remedy}, or restrict the limit with `when`. Available: {exist}.")));
         }
     }
 }
@@ -45,18 +46,18 @@ const APART: [Metric; 6] = [
 ];
 
 /// Reports a tag on a metric that only the whole case has.
-fn of_some(limit: &Limit<'_>, metric: Metric, review: &mut Review) {
+fn check_tags(limit: &Limit<'_>, metric: Metric, review: &mut Review) {
     if metric.per() == Scope::Case && !APART.contains(&metric) {
-        let at = underline(limit, metric.name(), review);
-        let mistake = Mistake::new(at, format!("`{metric}` is a figure of the case as a whole"), "has no tags");
+        let at = word_span(limit, metric.name(), review);
+        let mistake = Mistake::new(at, format!("`{metric}` is a metric of the whole case"), "has no tags");
         let apart = list(APART.iter().map(|own| own.name()), "and");
-        review.push(mistake.help(format!("Tags go with metrics that each request has, and with {apart}.")));
+        review.push(mistake.help(format!("Tags can be used with metrics of single requests, and with {apart}.")));
     }
 }
 
 /// Why no traffic class of a case has a metric.
-fn none(metric: Metric, lines: &[Case], spec: &TelemetrySpec) -> Option<(&'static str, &'static str)> {
-    let reasons: Option<Vec<_>> = lines.iter().map(|line| lacks(metric, line, spec)).collect();
+fn missing_reason(metric: Metric, lines: &[Case], spec: &TelemetrySpec) -> Option<(&'static str, &'static str)> {
+    let reasons: Option<Vec<_>> = lines.iter().map(|line| case_lacks(metric, line, spec)).collect();
     reasons?.first().copied()
 }
 
@@ -77,7 +78,7 @@ const GENERATED: [Metric; 9] = [
     Metric::OutputTpsWithDrain,
 ];
 
-fn lacks(metric: Metric, case: &Case, spec: &TelemetrySpec) -> Option<(&'static str, &'static str)> {
+fn case_lacks(metric: Metric, case: &Case, spec: &TelemetrySpec) -> Option<(&'static str, &'static str)> {
     let generates = case.target.api.generates();
     match metric.needs() {
         _ if !generates && (matches!(metric.needs(), Requires::Stream | Requires::Reasoning) || GENERATED.contains(&metric)) => {
@@ -87,33 +88,35 @@ fn lacks(metric: Metric, case: &Case, spec: &TelemetrySpec) -> Option<(&'static 
             Some(("responses are not streamed", "Set `request.stream: true`"))
         }
         Requires::Gpus if case.target.gpus.is_none() => Some(("the number of GPUs is not known", "Set `target.gpus`")),
-        Requires::OpenLoop if case.load.shape.closed() => Some(("a closed loop offers no rate", "Set `load.rate`")),
-        Requires::ManagedServer if case.target.server.is_none() => Some(("no server is started", "Set `target.server`")),
+        Requires::OpenLoop if case.load.shape.closed() => Some(("a closed loop has no offered rate", "Set `load.rate`")),
+        Requires::ManagedServer if case.target.server.is_none() => {
+            Some(("the run does not start a server", "Set `target.server`"))
+        }
         Requires::Turns if case.dataset.turns.is_none() => Some(("there are no conversations", "Set `dataset.turns`")),
         Requires::Items if case.target.api.generates() => {
-            Some(("a request holds one input", "It goes with `api: openai-embeddings` and `rerank`"))
+            Some(("a request has one input", "Use `api: openai-embeddings` or `rerank`"))
         }
-        Requires::Power if !gpus(case, spec) => Some(("GPUs are not sampled", "Take `telemetry` as it is by default")),
-        Requires::Hardware => unrated(metric, case.target.hardware.as_ref()),
+        Requires::Power if !samples_gpus(case, spec) => Some(("GPUs are not sampled", "Use the default `telemetry`")),
+        Requires::Hardware => missing_hardware(metric, case.target.hardware.as_ref()),
         _ => None,
     }
 }
 
 /// The missing hardware parameter of MFU or MBU.
-fn unrated(metric: Metric, hardware: Option<&Hardware>) -> Option<(&'static str, &'static str)> {
+fn missing_hardware(metric: Metric, hardware: Option<&Hardware>) -> Option<(&'static str, &'static str)> {
     match hardware {
-        None => Some(("what the hardware could do is not known", "Set `target.hardware`")),
+        None => Some(("the peak hardware throughput is not known", "Set `target.hardware`")),
         Some(own) if metric == Metric::Mfu && own.peak_flops.is_none() => {
-            Some(("the peak of the GPUs is not known", "Set `target.hardware.peak_flops`"))
+            Some(("the peak throughput of the GPUs is not known", "Set `target.hardware.peak_flops`"))
         }
         Some(own) if metric == Metric::Mbu && own.peak_bandwidth.is_none() => {
-            Some(("the peak of the GPUs' memory is not known", "Set `target.hardware.peak_bandwidth`"))
+            Some(("the peak memory bandwidth of the GPUs is not known", "Set `target.hardware.peak_bandwidth`"))
         }
         Some(_) => None,
     }
 }
 
-fn known_tag(limit: &Limit<'_>, case: &Case, tag: &str, value: &str, rounds: u32, review: &mut Review) {
+fn check_tag(limit: &Limit<'_>, case: &Case, tag: &str, value: &str, rounds: u32, review: &mut Review) {
     let (known, exist) = match tag {
         "model" => {
             let names: Vec<&str> = case.target.models.iter().map(|model| model.name.as_str()).collect();
@@ -132,14 +135,13 @@ fn known_tag(limit: &Limit<'_>, case: &Case, tag: &str, value: &str, rounds: u32
         _ => (value.parse::<u32>().is_ok_and(|round| round < rounds), format!("Rounds are 0 to {}.", rounds.saturating_sub(1))),
     };
     if !known {
-        let at = underline(limit, value, review);
-        review
-            .push(Mistake::new(at, format!("there is no {tag} `{value}`"), format!("{} has none", case_name(case))).help(exist));
+        let at = word_span(limit, value, review);
+        review.push(Mistake::new(at, format!("unknown {tag} `{value}`"), format!("{} has none", case_name(case))).help(exist));
     }
 }
 
 /// The span of a word in a limit, or of the whole limit where its source is escaped.
-pub(super) fn underline(limit: &Limit<'_>, word: &str, review: &Review) -> crate::tree::Span {
+pub(super) fn word_span(limit: &Limit<'_>, word: &str, review: &Review) -> crate::tree::Span {
     let node = limit.node.get("expr").unwrap_or(limit.node);
     let text = &limit.check.expr;
     let is_edge = |c: Option<char>| c.is_none_or(|c| !c.is_ascii_alphanumeric() && c != '_');
@@ -151,8 +153,8 @@ pub(super) fn underline(limit: &Limit<'_>, word: &str, review: &Review) -> crate
 /// Reports a signal that is not sampled.
 fn check_signal(limit: &Limit<'_>, signal: Signal, case: &Case, spec: &TelemetrySpec, review: &mut Review) {
     let Some((because, remedy)) = why_unsampled(signal, case, spec) else { return };
-    let at = underline(limit, signal.name(), review);
-    let mistake = Mistake::new(at, format!("`{signal}` cannot exist: {because}"), format!("{} has none", case_name(case)));
+    let at = word_span(limit, signal.name(), review);
+    let mistake = Mistake::new(at, format!("`{signal}` is not available: {because}"), format!("{} has none", case_name(case)));
     review.push(mistake.help(format!("{remedy}, or restrict the limit with `when`.")));
 }
 
@@ -160,27 +162,27 @@ fn check_signal(limit: &Limit<'_>, signal: Signal, case: &Case, spec: &Telemetry
 fn why_unsampled(signal: Signal, case: &Case, spec: &TelemetrySpec) -> Option<(&'static str, &'static str)> {
     let target = &case.target;
     match signal.scope() {
-        "server" if target.metrics.is_none() => Some(("no metrics page is read", "Set `target.metrics`")),
-        "process" if target.server.is_none() => Some(("no server is started for the run", "Set `target.server`")),
+        "server" if target.metrics.is_none() => Some(("no metrics endpoint is configured", "Set `target.metrics`")),
+        "process" if target.server.is_none() => Some(("the run does not start a server", "Set `target.server`")),
         "gpu" if signal == Signal::GpuMemoryServer && target.server.is_none() => {
-            Some(("no server is started for the run", "Set `target.server`"))
+            Some(("the run does not start a server", "Set `target.server`"))
         }
-        "gpu" if signal == Signal::GpuMemoryServer && !(spec.gpu && spec.host && spec.dcgm.is_none() && on(spec)) => {
-            Some(("NVIDIA's library tells it, of processes that are sampled", "Take `telemetry` as it is by default"))
+        "gpu" if signal == Signal::GpuMemoryServer && !(spec.gpu && spec.host && spec.dcgm.is_none() && is_sampling(spec)) => {
+            Some(("it needs NVIDIA's library and sampled processes", "Use the default `telemetry`"))
         }
-        "gpu" if !gpus(case, spec) => Some(("GPUs are not sampled", "Take `telemetry` as it is by default")),
-        "host" | "tool" | "process" if !(spec.host && on(spec)) => {
-            Some(("the machine is not sampled", "Take `telemetry` as it is by default"))
+        "gpu" if !samples_gpus(case, spec) => Some(("GPUs are not sampled", "Use the default `telemetry`")),
+        "host" | "tool" | "process" if !(spec.host && is_sampling(spec)) => {
+            Some(("the host is not sampled", "Use the default `telemetry`"))
         }
         _ => None,
     }
 }
 
-fn on(spec: &TelemetrySpec) -> bool {
+fn is_sampling(spec: &TelemetrySpec) -> bool {
     spec.interval.0 > 0
 }
 
 /// Whether GPUs are sampled, by a driver or an exporter.
-pub(super) fn gpus(case: &Case, spec: &TelemetrySpec) -> bool {
-    (spec.gpu || spec.dcgm.is_some()) && on(spec) || case.target.metrics.is_some()
+pub(super) fn samples_gpus(case: &Case, spec: &TelemetrySpec) -> bool {
+    (spec.gpu || spec.dcgm.is_some()) && is_sampling(spec) || case.target.metrics.is_some()
 }
