@@ -244,8 +244,8 @@ fn is_signal_scope(word: &str) -> bool {
 
 /// Parses what follows the first part of a signal's name.
 fn parse_signal(cursor: &mut Cursor<'_>, scope: &str, at: Range<usize>) -> Result<Subject, CheckError> {
-    let own = || Signal::ALL.iter().filter(|signal| signal.scope() == scope).map(|signal| signal.name());
-    let exist = || format!("Signals of `{scope}` are {}.", list(own(), "and"));
+    let names = || Signal::ALL.iter().filter(|signal| signal.scope() == scope).map(|signal| signal.name());
+    let exist = || format!("Signals of `{scope}` are {}.", list(names(), "and"));
     if !cursor.eat('.') {
         let error = CheckError::new(at, format!("`{scope}` has several signals"), "name one of them");
         return Err(error.help(exist()));
@@ -253,8 +253,8 @@ fn parse_signal(cursor: &mut Cursor<'_>, scope: &str, at: Range<usize>) -> Resul
     let (name, name_at) = cursor.word();
     let full = format!("{scope}.{name}");
     let Some(signal) = Signal::parse(&full) else {
-        let short = || own().filter_map(|name| name.split_once('.').map(|(_, name)| name));
-        let meant = nearest(name, short()).or_else(|| short().find(|own| !name.is_empty() && own.contains(name)));
+        let short = || names().filter_map(|name| name.split_once('.').map(|(_, name)| name));
+        let meant = nearest(name, short()).or_else(|| short().find(|candidate| !name.is_empty() && candidate.contains(name)));
         let label = meant.map_or("does not exist".to_owned(), |meant| format!("did you mean `{scope}.{meant}`?"));
         return Err(CheckError::new(cursor.visible(name_at), format!("unknown signal `{full}`"), label).help(exist()));
     };
@@ -306,7 +306,7 @@ const WORDS: [Against; 2] = [Against::Baseline, Against::Reference];
 const FORM: &str = "Write for example `1.10 * baseline`, `0.95 * reference`, or `baseline` alone.";
 
 fn parse_against(word: &str) -> Option<Against> {
-    WORDS.into_iter().find(|own| own.name() == word)
+    WORDS.into_iter().find(|against| against.name() == word)
 }
 
 /// Parses `1.10 * baseline`. Where there is none, the cursor stays.
@@ -350,7 +350,7 @@ fn parse_product(
     cursor.eat('*');
     let (word, word_at) = cursor.word();
     let Some(to) = parse_against(word) else {
-        let meant = nearest(word, WORDS.iter().map(|own| own.name()));
+        let meant = nearest(word, WORDS.iter().map(|against| against.name()));
         let label = meant_or(meant, "expected `baseline` or `reference`");
         return Err(CheckError::new(cursor.visible(word_at), "a product must refer to another run", label).help(FORM));
     };

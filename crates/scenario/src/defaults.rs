@@ -29,7 +29,9 @@ fn inside(node: &mut Node, field: &'static Field, prefix: &str, swept: &dyn Fn(&
     match (&field.kind, &mut entry.value.data) {
         (Kind::Block(inner), Data::Map(_)) => fill_at(&mut entry.value, inner, &format!("{prefix}{}.", field.name), swept),
         (Kind::List(Kind::Block(inner)), Data::List(items)) => items.iter_mut().for_each(|item| fill_at(item, inner, "", swept)),
-        (Kind::Over(inner), Data::Map(_)) => inner.fields.iter().for_each(|own| inside(&mut entry.value, own, "", swept)),
+        (Kind::Over(inner), Data::Map(_)) => {
+            inner.fields.iter().for_each(|inner_field| inside(&mut entry.value, inner_field, "", swept))
+        }
         _ => {}
     }
 }

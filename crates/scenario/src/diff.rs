@@ -88,7 +88,7 @@ mod tests {
 
     fn of(other: &str) -> Vec<(String, Option<String>, Option<String>, bool)> {
         let found = differences(BASE, other).unwrap();
-        found.into_iter().map(|own| (own.path, own.base, own.other, own.harmless)).collect()
+        found.into_iter().map(|difference| (difference.path, difference.base, difference.other, difference.harmless)).collect()
     }
 
     #[test]
@@ -109,7 +109,7 @@ mod tests {
 
     #[test]
     fn who_answers_and_who_judges_may_differ_and_what_is_asked_may_not() {
-        let harmless = |other: &str| of(other).into_iter().map(|own| own.3).collect::<Vec<_>>();
+        let harmless = |other: &str| of(other).into_iter().map(|difference| difference.3).collect::<Vec<_>>();
         assert_eq!(harmless(&BASE.replace("url: x", "url: y")), [true]);
         let engine = "url: x, server: { preset: vllm, args: { dtype: half } }, metrics: { url: z }, local: { batch: 2 }";
         assert_eq!(harmless(&BASE.replace("url: x", engine)), [true; 3]);

@@ -68,7 +68,7 @@ pub(crate) fn plan(root: &Node, env: &BTreeMap<String, String>, review: &mut Rev
         review.section = "rounds".to_owned();
         scenario::check_restart(root, &cases, review);
         review.section = "slo".to_owned();
-        slo::assign(&limits, &mut cases, rounds.map_or(1, |own| own.count), &context, review);
+        slo::assign(&limits, &mut cases, rounds.map_or(1, |rounds| rounds.count), &context, review);
         check_search(root, &quests, &cases, review);
     }
     let frame = decode_shared(root);

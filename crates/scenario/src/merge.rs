@@ -81,7 +81,7 @@ const MOST_NAMED: usize = 8;
 
 /// Whether the extension is not that of YAML or JSON, as in README.md.
 fn is_foreign(path: &Path) -> bool {
-    path.extension().is_some_and(|ending| !["yaml", "yml", "json"].iter().any(|own| ending.eq_ignore_ascii_case(own)))
+    path.extension().is_some_and(|ending| !["yaml", "yml", "json"].iter().any(|known| ending.eq_ignore_ascii_case(known)))
 }
 
 /// Whether the file is results.json or a baseline.
@@ -140,7 +140,7 @@ fn add_base(
     };
     let path = source::find_file(at, &named, review)?;
     let shown = review.sources.display_path(at.file, &named, &path);
-    if let Some(first) = chain.iter().position(|(own, _)| *own == path) {
+    if let Some(first) = chain.iter().position(|(earlier, _)| *earlier == path) {
         let names: Vec<&str> = chain[first..].iter().map(|(_, name)| name.as_str()).chain([shown.as_str()]).collect();
         let mistake = Mistake::new(at, "circular `extends`", "extends a file that extends it");
         review.push(mistake.help(names.join(" → ")));
@@ -205,9 +205,9 @@ pub(crate) fn replace(root: &mut Node, over: Node) {
 /// Merges mappings; everything else is replaced.
 fn merge(base: Node, over: Node) -> Node {
     match (base.data, over.data) {
-        (Data::Map(mut entries), Data::Map(own)) => {
+        (Data::Map(mut entries), Data::Map(over_entries)) => {
             let index: HashMap<String, usize> = entries.iter().enumerate().map(|(at, entry)| (entry.key.clone(), at)).collect();
-            for entry in own {
+            for entry in over_entries {
                 match index.get(&entry.key).copied() {
                     Some(index) => {
                         let known = std::mem::replace(&mut entries[index].value, Node::new(over.at, Data::Null));
@@ -231,7 +231,7 @@ fn spell_out(node: &mut Node, table: &'static Block) {
             Some(Kind::List(Kind::Block(block))) => spell_out_items(&mut entry.value, block),
             Some(Kind::Map(Kind::List(Kind::Block(block)))) => {
                 if let Data::Map(lists) = &mut entry.value.data {
-                    lists.iter_mut().for_each(|own| spell_out_items(&mut own.value, block));
+                    lists.iter_mut().for_each(|list| spell_out_items(&mut list.value, block));
                 }
             }
             _ => {}

@@ -89,11 +89,11 @@ impl Renderer {
         let protocol_body = protocol_body(streams(&case.request));
         let is_default_body = case.request.template.is_none();
         let template = case.request.template.clone().unwrap_or_else(|| {
-            let mut own = protocol_body.clone();
-            if let Value::Object(own) = &mut own {
-                own.retain(|key, _| key != "stream" && key != "stream_options");
+            let mut body = protocol_body.clone();
+            if let Value::Object(body) = &mut body {
+                body.retain(|key, _| key != "stream" && key != "stream_options");
             }
-            own
+            body
         });
         if !template.is_object() {
             return Err(RenderError::Shape);
@@ -180,8 +180,8 @@ impl Renderer {
             }
         }
         let names = if custom { &[MAX_TOKENS.to_owned(), NEW_LIMIT.to_owned()][..] } else { &self.limit_paths };
-        let own = names.iter().find(|path| body::get_field(body, path).is_some()).or(names.first());
-        if let (Some(max_tokens), Some(path)) = (prompt.max_tokens, own) {
+        let path = names.iter().find(|path| body::get_field(body, path).is_some()).or(names.first());
+        if let (Some(max_tokens), Some(path)) = (prompt.max_tokens, path) {
             body::set_field(body, path, json!(max_tokens));
         }
     }

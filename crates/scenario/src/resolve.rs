@@ -103,21 +103,21 @@ impl Writer<'_> {
             Kind::Json if is_hidden(key, value) => writer.secret(value, key),
             kind => writer.value(value, kind, key),
         };
-        let pairs = node.entries().iter().map(|own| (own.key.clone(), entry(self, &own.key, &own.value)));
+        let pairs = node.entries().iter().map(|own_entry| (own_entry.key.clone(), entry(self, &own_entry.key, &own_entry.value)));
         Value::Object(pairs.collect())
     }
 
     fn matrix(&mut self, node: &Node) -> Value {
-        let pairs = node.entries().iter().map(|own| {
-            let value = match (own.key.as_str(), &own.value.data) {
-                ("zip", Data::Map(_)) => self.matrix(&own.value),
+        let pairs = node.entries().iter().map(|entry| {
+            let value = match (entry.key.as_str(), &entry.value.data) {
+                ("zip", Data::Map(_)) => self.matrix(&entry.value),
                 ("zip" | "include" | "exclude", Data::List(rows)) => {
                     Value::Array(rows.iter().map(|row| self.matrix(row)).collect())
                 }
                 (path, Data::List(items)) => Value::Array(items.iter().map(|item| self.swept(item, path)).collect()),
-                (path, _) => self.swept(&own.value, path),
+                (path, _) => self.swept(&entry.value, path),
             };
-            (own.key.clone(), value)
+            (entry.key.clone(), value)
         });
         Value::Object(pairs.collect())
     }
@@ -139,13 +139,13 @@ impl Writer<'_> {
             Data::Float(value) if !keeps_name(node, place) => Value::from(*value),
             Data::List(items) => Value::Array(items.iter().map(|item| self.free(item, place)).collect()),
             Data::Map(entries) => {
-                let pairs = entries.iter().map(|own| {
-                    let value = if is_hidden(&own.key, &own.value) {
-                        self.secret(&own.value, &own.key)
+                let pairs = entries.iter().map(|entry| {
+                    let value = if is_hidden(&entry.key, &entry.value) {
+                        self.secret(&entry.value, &entry.key)
                     } else {
-                        self.free(&own.value, place)
+                        self.free(&entry.value, place)
                     };
-                    (own.key.clone(), value)
+                    (entry.key.clone(), value)
                 });
                 Value::Object(pairs.collect())
             }
@@ -219,12 +219,12 @@ impl Writer<'_> {
         let mut start = 0;
         for part in node.parts.as_deref().unwrap_or(&whole) {
             let length = joined(std::slice::from_ref(part)).len();
-            let own = start..start + length;
+            let range_of_part = start..start + length;
             start += length;
-            let touches = hidden.iter().any(|range| range.start < own.end && own.start < range.end);
+            let touches = hidden.iter().any(|range| range.start < range_of_part.end && range_of_part.start < range.end);
             shown += &match part {
                 Part::Env { .. } if touches => by_name(part),
-                Part::Literal(text) if touches => self.hide(node, text, own.start, &hidden),
+                Part::Literal(text) if touches => self.hide(node, text, range_of_part.start, &hidden),
                 part => write_part(part, TextSyntax::Text),
             };
         }
@@ -260,7 +260,7 @@ fn known_secrets(root: &Node) -> Vec<String> {
     root.entry_at("target.api_key").iter().for_each(|entry| take(&entry.value));
     for path in ["target.headers", "target.server.env", "target.server.args"] {
         let entries = root.entry_at(path).map(|entry| entry.value.entries()).unwrap_or_default();
-        entries.iter().filter(|own| is_secret_name(&own.key)).for_each(|own| take(&own.value));
+        entries.iter().filter(|entry| is_secret_name(&entry.key)).for_each(|entry| take(&entry.value));
     }
     let words = root.entry_at("target.server.command").and_then(|entry| command(&entry.value)).unwrap_or_default();
     all.extend(behind_flags(&words).into_iter().map(|(_, value)| value));
@@ -287,8 +287,8 @@ impl Writer<'_> {
 
     fn veiled_words(&mut self, node: &Node, name: &str) -> Value {
         let text = node.string().unwrap_or_default();
-        let own = if name == "command" { command(node).unwrap_or_default() } else { Vec::new() };
-        let mut secrets: Vec<String> = behind_flags(&own).into_iter().map(|(_, value)| value).collect();
+        let words = if name == "command" { command(node).unwrap_or_default() } else { Vec::new() };
+        let mut secrets: Vec<String> = behind_flags(&words).into_iter().map(|(_, value)| value).collect();
         let spelled_otherwise = secrets.iter().any(|secret| !text.contains(secret.as_str()));
         secrets.extend(self.known.iter().filter(|secret| text.contains(secret.as_str())).cloned());
         secrets.sort_by_key(|secret| std::cmp::Reverse(secret.len()));

@@ -135,9 +135,9 @@ fn add_other(mistake: Mistake, rule: &Rule, other: Option<&Entry>) -> Mistake {
 
 fn requires(scope: &RuleScope<'_>, field: &Field, rule: &Rule, review: &Review) -> Option<Mistake> {
     let entry = subject(scope, field, rule)?;
-    let own = format!("{}.{}.", scope.path, field.name);
+    let prefix = format!("{}.{}.", scope.path, field.name);
     let missing = rule.others.iter().all(|key| scope.entry(key).is_none() && !scope.is_doubtful(key, review));
-    let names = list(rule.others.iter().map(|key| key.strip_prefix(&own).unwrap_or(key)), "or");
+    let names = list(rule.others.iter().map(|key| key.strip_prefix(&prefix).unwrap_or(key)), "or");
     missing.then(|| at_field(field, entry, rule, |key| format!("{key} needs {names}"), &format!("{names} is missing")))
 }
 
@@ -148,8 +148,8 @@ fn required_with(scope: &RuleScope<'_>, field: &Field, rule: &Rule) -> Option<Mi
     if !absent(&field.name) || !alternatives.iter().all(absent) {
         return None;
     }
-    let own = if other.contains('.') { format!("{}.{}", scope.path, field.name) } else { field.name.to_owned() };
-    let names = list(std::iter::once(own.as_str()).chain(alternatives.iter().copied()), "or");
+    let field_path = if other.contains('.') { format!("{}.{}", scope.path, field.name) } else { field.name.to_owned() };
+    let names = list(std::iter::once(field_path.as_str()).chain(alternatives.iter().copied()), "or");
     let mistake =
         Mistake::new(control.value.at, format!("{} needs {names}", show_setting(other, control)), format!("{names} is missing"));
     Some(mistake.help(if rule.help.is_empty() { field.doc } else { rule.help }))
@@ -225,11 +225,11 @@ mod tests {
     /// Every field with its block, its path, and whether it is in a list.
     fn fields(table: &'static Block, path: &str, found: &mut Vec<(&'static Block, &'static Field, String)>) {
         for field in table.fields {
-            let own = if path.is_empty() { field.name.to_owned() } else { format!("{path}.{}", field.name) };
-            found.push((table, field, own.clone()));
+            let field_path = if path.is_empty() { field.name.to_owned() } else { format!("{path}.{}", field.name) };
+            found.push((table, field, field_path.clone()));
             match field.kind {
-                Kind::Block(inner) => fields(inner, &own, found),
-                Kind::List(Kind::Block(inner)) => fields(inner, &own, found),
+                Kind::Block(inner) => fields(inner, &field_path, found),
+                Kind::List(Kind::Block(inner)) => fields(inner, &field_path, found),
                 _ => {}
             }
         }

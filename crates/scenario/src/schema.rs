@@ -30,16 +30,17 @@ fn required_keys(instead: impl Fn(&Field) -> Option<&'static str>) -> Vec<&'stat
 
 fn block_schema(table: &'static Block) -> Value {
     let fields = table.fields.iter().filter(|field| !matches!(field.kind, Kind::Planned));
-    let properties: Map<String, Value> =
-        fields.map(|own| (own.name.to_owned(), section_reference(table, own).unwrap_or_else(|| field_schema(own)))).collect();
+    let properties: Map<String, Value> = fields
+        .map(|field| (field.name.to_owned(), section_reference(table, field).unwrap_or_else(|| field_schema(field))))
+        .collect();
     // With `extends` inner blocks may be incomplete, so only the top level has required keys.
     json!({ "description": table.doc, "type": "object", "properties": properties, "additionalProperties": false })
 }
 
 /// A reference where a block is a section of the scenario.
 fn section_reference(table: &'static Block, field: &'static Field) -> Option<Value> {
-    let Kind::Block(own) = field.kind else { return None };
-    let section = section_of(own).filter(|_| !std::ptr::eq(table, &SCENARIO))?;
+    let Kind::Block(block) = field.kind else { return None };
+    let section = section_of(block).filter(|_| !std::ptr::eq(table, &SCENARIO))?;
     Some(json!({ "$ref": format!("#/properties/{section}"), "description": field.doc }))
 }
 

@@ -314,10 +314,10 @@ mod tests {
         for path in
             ["load.concurrency", "load.rate", "request.max_tokens", "dataset.tokens", "target.model", "target.simulator.alpha"]
         {
-            assert!(paths.iter().any(|own| own == path), "{path}");
+            assert!(paths.iter().any(|known| known == path), "{path}");
         }
         for path in ["slo", "target.api_key", "matrix", "load", "search"] {
-            assert!(!paths.iter().any(|own| own == path), "{path}");
+            assert!(!paths.iter().any(|known| known == path), "{path}");
         }
     }
 }

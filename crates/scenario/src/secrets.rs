@@ -85,7 +85,7 @@ pub fn behind_flags(words: &[String]) -> Vec<(String, String)> {
         let single = word.starts_with('-') || !word.contains(char::is_whitespace);
         let within = word.split_once('=').filter(|(name, _)| single && is_secret_name(name));
         found.extend(within.map(|(name, value)| (name.to_owned(), value.to_owned())));
-        found.extend(split(word).map(|own| behind_flags(&own)).unwrap_or_default());
+        found.extend(split(word).map(|inner| behind_flags(&inner)).unwrap_or_default());
     }
     found.retain(|(_, value)| looks_secret(value));
     found
@@ -135,14 +135,14 @@ pub(crate) enum Origin {
 impl Origin {
     pub fn at_path(path: &str) -> Origin {
         let last = last_segment(path);
-        let own = path.strip_prefix("mix.").and_then(|rest| rest.split_once('.')).map_or(path, |(_, rest)| rest);
-        match SCENARIO.kind_at(path).or_else(|| SCENARIO.kind_at(own)) {
+        let own_path = path.strip_prefix("mix.").and_then(|rest| rest.split_once('.')).map_or(path, |(_, rest)| rest);
+        match SCENARIO.kind_at(path).or_else(|| SCENARIO.kind_at(own_path)) {
             Some(Kind::Secret) if USUAL_HEADERS.contains(&last.to_lowercase().as_str()) => Origin::Setting,
             // A server's variable such as `VLLM_ATTENTION_BACKEND` is a setting, but variables in its value may be secrets.
-            Some(Kind::Secret) if own.contains(".env.") && !is_secret_name(last) => Origin::Sent,
+            Some(Kind::Secret) if own_path.contains(".env.") && !is_secret_name(last) => Origin::Sent,
             Some(Kind::Secret) => Origin::Secret,
             Some(Kind::Json | Kind::Template) => Origin::Sent,
-            _ if own.starts_with("request.template") || own.starts_with("request.extra") => Origin::Sent,
+            _ if own_path.starts_with("request.template") || own_path.starts_with("request.extra") => Origin::Sent,
             _ if ["text", "system"].contains(&last) => Origin::Sent,
             _ => Origin::Setting,
         }
@@ -187,7 +187,7 @@ pub(crate) fn secrets(root: &Node, plan: &Plan, env: &BTreeMap<String, String>) 
     });
     pages.chain(urls).for_each(|url| found.url(url));
     let Found { certain, likely, shown } = found;
-    let innocent = |text: &String| shown.iter().any(|own| own.contains(text.as_str()));
+    let innocent = |text: &String| shown.iter().any(|setting| setting.contains(text.as_str()));
     let all = certain.into_iter().chain(likely.into_iter().filter(|text| !innocent(text)));
     // A stored plan has `${NAME}` for variables that are not set.
     let mut all: Vec<Secret> = all.filter(|text| is_distinct(text) && !text.contains("${")).map(Secret::new).collect();
@@ -268,7 +268,7 @@ impl Found {
             let certain = start < query || is_secret_name(name.trim_end_matches('='));
             if certain { &mut self.certain } else { &mut self.likely }.insert(value.to_owned());
         }
-        self.certain.extend(in_url(url).into_iter().filter(|own| !url.contains(own.as_str())));
+        self.certain.extend(in_url(url).into_iter().filter(|secret| !url.contains(secret.as_str())));
         self.shown.push(shown(url));
     }
 }

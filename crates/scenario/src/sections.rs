@@ -100,12 +100,12 @@ impl<'a> Draft<'a> {
 
     /// The entry of a key of `dataset`, or of that of a mix entry.
     pub fn dataset_entry(&self, key: &str) -> Option<&'a Entry> {
-        let own = self.root.get("dataset").and_then(|data| data.entry_at(key));
+        let common = self.root.get("dataset").and_then(|data| data.entry_at(key));
         match self.get("mix").map(Node::items) {
-            None | Some([]) => own,
+            None | Some([]) => common,
             Some(mix) => mix.iter().find_map(|item| match item.get("dataset") {
                 Some(data) => data.entry_at(key),
-                None => own,
+                None => common,
             }),
         }
     }

@@ -120,8 +120,8 @@ impl Sources {
         }
         let text = self.text(node.at.file);
         // The value of a reference is written elsewhere.
-        let own = text.get(node.at.range()).filter(|text| Data::plain(text) == node.data);
-        Some(own.map_or_else(|| node.json().to_string(), str::to_owned))
+        let written = text.get(node.at.range()).filter(|text| Data::plain(text) == node.data);
+        Some(written.map_or_else(|| node.json().to_string(), str::to_owned))
     }
 
     /// The absolute path of a file: relative to the folder of the text, then to the working directory. None where it does not
@@ -154,18 +154,18 @@ impl Sources {
     /// A found file as a path that users of `file` would write.
     pub fn display_path(&self, file: usize, named: &str, found: &Path) -> String {
         let beside = Path::new(self.name(file)).parent().map(|folder| folder.join(named));
-        let beside = beside.filter(|beside| beside.canonicalize().is_ok_and(|own| own == found));
+        let beside = beside.filter(|beside| beside.canonicalize().is_ok_and(|path| path == found));
         beside.map_or(named.to_owned(), |beside| beside.display().to_string())
     }
 
     /// The folders in which a file was searched.
     pub fn looked_in(&self, file: usize, named: &str) -> Option<String> {
         let folder = self.texts.get(file).map(|text| text.folder.as_path()).unwrap_or(Path::new(""));
-        let own = folder.display().to_string();
-        match own.trim_start_matches("./") {
+        let folder = folder.display().to_string();
+        match folder.trim_start_matches("./") {
             _ if Path::new(named).is_absolute() => None,
             "" | "." => Some("looked in the working directory".to_owned()),
-            own => Some(format!("looked in {}/ and in the working directory", own.trim_end_matches('/'))),
+            folder => Some(format!("looked in {}/ and in the working directory", folder.trim_end_matches('/'))),
         }
     }
 

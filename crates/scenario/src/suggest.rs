@@ -13,11 +13,12 @@ pub(crate) fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a s
     // One edit of a single letter would match anything.
     let room = (wanted.chars().count() / 3).max(1).min(wanted.chars().count().saturating_sub(1));
     let rank = |candidate: &'a str| {
-        let own = plain(candidate);
-        let last = own.rsplit('.').next().unwrap_or(&own);
-        let whole = distance(&wanted, &own, room);
+        let normalized = plain(candidate);
+        let last = normalized.rsplit('.').next().unwrap_or(&normalized);
+        let whole = distance(&wanted, &normalized, room);
         let tail = distance(&wanted, last, room).saturating_add(1);
-        let begins = wanted.len() > 2 && (own.starts_with(&wanted) || wanted.starts_with(&own) && own.len() > 2);
+        let begins =
+            wanted.len() > 2 && (normalized.starts_with(&wanted) || wanted.starts_with(&normalized) && normalized.len() > 2);
         (whole.min(tail).min(if begins { 1 } else { usize::MAX }), candidate)
     };
     candidates

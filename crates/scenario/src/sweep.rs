@@ -42,11 +42,11 @@ pub(crate) fn override_axis(root: &mut Node, path: &str, value: &Node) {
             "zip" => zipped |= each_group(&mut entry.value, &mut |group| group.remove(path).is_some()),
             "include" => {
                 each_group(&mut entry.value, &mut |group| {
-                    let own = group.entry(path).is_some();
-                    if own {
+                    let is_present = group.entry(path).is_some();
+                    if is_present {
                         group.set_key(path, value.at, value.clone());
                     }
-                    own
+                    is_present
                 });
             }
             key if key == path => entry.value = only.clone(),
@@ -148,13 +148,13 @@ fn include_rows(points: &mut Vec<Point>, rows: Vec<Point>) {
     let original = points.clone();
     for row in rows {
         let mut used = false;
-        for (point, own) in points.iter_mut().zip(&original) {
-            let clashes = row.iter().any(|new| own.iter().any(|old| old.path == new.path) && !has_value(own, new));
+        for (point, values) in points.iter_mut().zip(&original) {
+            let clashes = row.iter().any(|new| values.iter().any(|old| old.path == new.path) && !has_value(values, new));
             if clashes {
                 continue;
             }
             used = true;
-            for new in row.iter().filter(|new| !own.iter().any(|old| old.path == new.path)) {
+            for new in row.iter().filter(|new| !values.iter().any(|old| old.path == new.path)) {
                 point.retain(|old| old.path != new.path);
                 point.push(new.clone());
             }
@@ -166,7 +166,7 @@ fn include_rows(points: &mut Vec<Point>, rows: Vec<Point>) {
 }
 
 fn has_value(point: &Point, wanted: &Setting) -> bool {
-    point.iter().any(|own| own.path == wanted.path && is_same_value(own.value.scalar(), wanted.value.scalar()))
+    point.iter().any(|setting| setting.path == wanted.path && is_same_value(setting.value.scalar(), wanted.value.scalar()))
 }
 
 /// Numbers are compared as numbers, also with text: `0.90` is `0.9`.
@@ -197,7 +197,7 @@ fn key(point: &Point) -> Vec<(&str, String)> {
         let scalar = setting.value.scalar()?;
         Some(scalar.number().map_or_else(|| scalar.to_string(), |number| (number + 0.0).to_string()))
     };
-    let mut key: Vec<_> = point.iter().map(|own| (own.path.as_str(), value(own).unwrap_or_default())).collect();
+    let mut key: Vec<_> = point.iter().map(|setting| (setting.path.as_str(), value(setting).unwrap_or_default())).collect();
     key.sort();
     key
 }
@@ -215,8 +215,8 @@ fn check_unique(points: &[Point], review: &mut Review) {
             let again = point
                 .iter()
                 .zip(first)
-                .find(|(own, other)| own.value.at != other.value.at)
-                .map(|(own, other)| (own.value.at, other.value.at));
+                .find(|(setting, other)| setting.value.at != other.value.at)
+                .map(|(setting, other)| (setting.value.at, other.value.at));
             let (at, other) = again.unwrap_or((row_span(point), row_span(first)));
             review.push(Mistake::new(at, "the same case twice", "the second one").also(other, "first here"));
         }
@@ -304,8 +304,9 @@ fn check_zip(group: &Node, table: &'static Block, review: &mut Review) {
     let length = first.value.items().len();
     for other in group.entries().iter().skip(1).filter(|other| other.value.items().len() != length) {
         let values = |n: usize| if n == 1 { "1 value".to_owned() } else { format!("{n} values") };
-        let own = values(other.value.items().len());
-        let mistake = Mistake::new(other.value.at, "zipped lists of unequal length", own).also(first.value.at, values(length));
+        let length_here = values(other.value.items().len());
+        let mistake =
+            Mistake::new(other.value.at, "zipped lists of unequal length", length_here).also(first.value.at, values(length));
         review.push(
             mistake.help(
                 "Values of lists under `zip` are combined one by one: the first with the first, the second with the second.",

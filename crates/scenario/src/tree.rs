@@ -200,9 +200,9 @@ impl Node {
 
     /// The index of the item with that name, or of that index.
     fn item(&self, name: &str) -> Option<usize> {
-        let own = |item: &Node| item.entry("name").and_then(|entry| entry.value.text()).as_deref() == Some(name);
+        let has_name = |item: &Node| item.entry("name").and_then(|entry| entry.value.text()).as_deref() == Some(name);
         let index = || name.parse().ok().filter(|&index: &usize| index < self.items().len());
-        self.items().iter().position(own).or_else(index)
+        self.items().iter().position(has_name).or_else(index)
     }
 
     /// The entry at a dotted path, unless it is null. Items of a list are addressed by `name` or index.
@@ -278,7 +278,7 @@ impl Node {
     pub fn set_key(&mut self, key: &str, key_at: Span, value: Node) {
         let entry = Entry { key: key.to_owned(), key_at, value };
         match &mut self.data {
-            Data::Map(entries) => match entries.iter().position(|own| own.key == key) {
+            Data::Map(entries) => match entries.iter().position(|entry| entry.key == key) {
                 Some(index) => entries[index] = entry,
                 None => entries.push(entry),
             },

@@ -47,7 +47,8 @@ fn keys(entries: &[Entry], table: &'static Block, owner: &str, review: &mut Revi
             Kind::Block(inner) if entry.value.is_null() => Some(inner),
             _ => None,
         });
-        let belongs = |next: &&Entry| table.field(&next.key).is_none() && inner.is_some_and(|own| own.field(&next.key).is_some());
+        let belongs =
+            |next: &&Entry| table.field(&next.key).is_none() && inner.is_some_and(|block| block.field(&next.key).is_some());
         let children: Vec<&str> = after.iter().take_while(belongs).map(|next| next.key.as_str()).collect();
         match after.first().filter(|_| !children.is_empty()) {
             Some(first) => {

@@ -76,8 +76,8 @@ impl<'a> Variables<'a> {
     fn entry(&self, entry: &Entry, prefix: &str, review: &mut Review) -> Entry {
         let path = format!("{prefix}{}", entry.key);
         let is_body = |path: &str| {
-            let own = path.strip_prefix("mix.").and_then(|rest| rest.split_once('.')).map_or(path, |(_, rest)| rest);
-            own.starts_with("request.template") || own.starts_with("request.extra")
+            let path = path.strip_prefix("mix.").and_then(|rest| rest.split_once('.')).map_or(path, |(_, rest)| rest);
+            path.starts_with("request.template") || path.starts_with("request.extra")
         };
         let value = match &entry.value.data {
             Data::Map(_) if path == "request" || path == "matrix" => {
@@ -156,11 +156,11 @@ impl<'a> Variables<'a> {
         let alone = matches!(pieces.as_slice(), [Piece { meaning: Meaning::Env { .. }, .. }]);
         let mut parts: Vec<Part> = Vec::new();
         for piece in &pieces {
-            let own = self.parts(piece, node, text, step, review);
-            if self.spend(own.iter().map(length).sum(), node.at, review) {
+            let replaced = self.parts(piece, node, text, step, review);
+            if self.spend(replaced.iter().map(length).sum(), node.at, review) {
                 break;
             }
-            parts.extend(own);
+            parts.extend(replaced);
         }
         let text = joined(&parts);
         let data = if alone { Data::plain(&text) } else { Data::Text(text) };
@@ -256,11 +256,11 @@ impl<'a> Variables<'a> {
     }
 
     fn names(&self) -> Vec<String> {
-        let own = self.root.entries().iter().flat_map(|section| {
+        let names = self.root.entries().iter().flat_map(|section| {
             let inner = section.value.entries().iter().map(|entry| format!("{}.{}", section.key, entry.key));
             inner.chain(std::iter::once(section.key.clone())).collect::<Vec<_>>()
         });
-        own.collect()
+        names.collect()
     }
 
     fn inline(&self, path: &str, found: Node, (node, text, piece): Site<'_>, review: &mut Review) -> Vec<Part> {

@@ -102,10 +102,10 @@ fn convert_unit(text: &str, value: f64, word: &str, unit: Unit) -> Option<f64> {
     let spelled = |power: i32| format!("{text}e{power}").parse::<f64>().ok();
     match unit {
         Unit::Millis | Unit::Seconds => {
-            let own = if unit == Unit::Millis { 3 } else { 0 };
+            let target_power = if unit == Unit::Millis { 3 } else { 0 };
             let (_, power, factor) = TIMES.iter().find(|(name, ..)| *name == word)?;
             // Shifting the decimal point in the text keeps 0.3s exactly 300 ms.
-            spelled(power + own).map(|scaled| scaled * factor)
+            spelled(power + target_power).map(|scaled| scaled * factor)
         }
         Unit::Bytes => spelled(0).zip(factor(&SIZE_UNITS, word)).map(|(value, factor)| value * factor),
         Unit::BytesPerSecond => {

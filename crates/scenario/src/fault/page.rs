@@ -68,15 +68,15 @@ impl SourceCode for Page {
 
 /// The underlined part of a range: where that is too long, the start of its first line.
 pub(super) fn clipped(text: &str, range: Range<usize>) -> Range<usize> {
-    let Some(own) = text.get(range.clone()) else {
+    let Some(part) = text.get(range.clone()) else {
         let at = text.floor_char_boundary(range.start.min(text.len()));
         return at..at;
     };
-    let longest = own.split('\n').map(str::len).max().unwrap_or(0);
-    if longest <= WIDEST && own.len() <= LONGEST.0 && own.matches('\n').count() < LONGEST.1 {
+    let longest = part.split('\n').map(str::len).max().unwrap_or(0);
+    if longest <= WIDEST && part.len() <= LONGEST.0 && part.matches('\n').count() < LONGEST.1 {
         return range;
     }
-    let first = own.split('\n').next().unwrap_or(own).trim_end_matches('\r');
+    let first = part.split('\n').next().unwrap_or(part).trim_end_matches('\r');
     range.start..range.start + text_end(first, AROUND)
 }
 

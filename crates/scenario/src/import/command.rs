@@ -56,7 +56,7 @@ pub(super) fn recognize(tool: Tool, args: &[String]) -> Result<Invocation, Impor
                 .iter()
                 .zip(name.iter())
                 .enumerate()
-                .all(|(place, (word, own))| *own == if place == 0 { file_name(word) } else { word })
+                .all(|(place, (word, expected))| *expected == if place == 0 { file_name(word) } else { word })
     };
     let named = tool.commands().iter().find_map(|command| Some((command, command.names.iter().find(begins)?.len())));
     let (command, length) = match (named, tool.commands()) {

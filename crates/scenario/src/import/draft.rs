@@ -30,7 +30,7 @@ impl Draft {
 
     /// The value of a variable set in front of the command.
     pub fn variable(&self, name: &str) -> Option<&str> {
-        self.line.variables.iter().rev().find(|own| own.name == name).map(|own| own.value.as_str())
+        self.line.variables.iter().rev().find(|variable| variable.name == name).map(|variable| variable.value.as_str())
     }
 
     /// The last value of a flag.
@@ -40,8 +40,8 @@ impl Draft {
 
     /// All values of a flag, from all its occurrences.
     pub fn texts(&self, flag: &str) -> Vec<String> {
-        let own = self.line.given.iter().filter(|given| given.flag.is_among(flag));
-        own.flat_map(|given| given.values.iter().cloned()).collect()
+        let occurrences = self.line.given.iter().filter(|given| given.flag.is_among(flag));
+        occurrences.flat_map(|given| given.values.iter().cloned()).collect()
     }
 
     /// Whether a switch is on: given without a value, or with anything but `false`.
@@ -237,7 +237,7 @@ impl Draft {
     /// Merges fields into `request.extra`.
     pub fn merge_extra(&mut self, fields: Map<String, Value>) {
         let mut extra = match self.get("request/extra") {
-            Some(Value::Object(own)) => own.clone(),
+            Some(Value::Object(fields)) => fields.clone(),
             _ => Map::new(),
         };
         extra.extend(fields.into_iter().map(|(key, value)| (key, escaped(value))));
@@ -314,7 +314,8 @@ impl Draft {
             keys: given.keys.clone(),
             note: given.note.clone().or_else(|| given.keys.is_empty().then(|| NO_EFFECT.to_owned())),
         };
-        let assigned = |own: &Variable| Account { flag: own.shown(), keys: own.keys.clone(), note: own.note.clone() };
+        let assigned =
+            |variable: &Variable| Account { flag: variable.shown(), keys: variable.keys.clone(), note: variable.note.clone() };
         self.line.variables.iter().map(assigned).chain(self.line.given.iter().map(account)).collect()
     }
 
@@ -322,23 +323,23 @@ impl Draft {
     fn place_variables(&mut self) {
         let managed = self.get("target/server").is_some();
         for at in 0..self.line.variables.len() {
-            let Some(own) = self.line.variables.get(at).cloned() else { continue };
-            let held = if own.is_secret() { format!("${{{}}}", own.name) } else { own.value.replace("${", "$${") };
-            let path = match own.name.as_str() {
-                _ if managed => Some(format!("target/server/env/{}", own.name)),
+            let Some(assigned) = self.line.variables.get(at).cloned() else { continue };
+            let held = if assigned.is_secret() { format!("${{{}}}", assigned.name) } else { assigned.value.replace("${", "$${") };
+            let path = match assigned.name.as_str() {
+                _ if managed => Some(format!("target/server/env/{}", assigned.name)),
                 "OPENAI_API_KEY" => Some("target/api_key".to_owned()),
                 _ => None,
             };
             if let Some(path) = &path {
                 set(&mut self.tree, path, Value::from(held));
             }
-            if let Some(own) = self.line.variables.get_mut(at) {
-                own.note = match &path {
-                    Some(_) if own.is_secret() => Some(format!("the value is not stored: set {}", own.name)),
+            if let Some(assigned) = self.line.variables.get_mut(at) {
+                assigned.note = match &path {
+                    Some(_) if assigned.is_secret() => Some(format!("the value is not stored: set {}", assigned.name)),
                     Some(_) => None,
                     None => Some("set it for llmscen if llmscen should use it".to_owned()),
                 };
-                own.keys = path.map(|path| path.replace('/', ".")).into_iter().collect();
+                assigned.keys = path.map(|path| path.replace('/', ".")).into_iter().collect();
             }
         }
     }
@@ -420,7 +421,7 @@ pub(super) fn about(mean: f64, sd: f64) -> Value {
 /// The URL of requests: the protocol's path is added unless the URL ends with a known one.
 pub(super) fn endpoint(url: &str, wanted: &str, known: &[&str]) -> String {
     let url = with_scheme(url);
-    if known.iter().any(|own| path(&url).ends_with(own)) { url } else { join(&url, wanted) }
+    if known.iter().any(|end| path(&url).ends_with(end)) { url } else { join(&url, wanted) }
 }
 
 /// The protocol of a path of an OpenAI-compatible server.

@@ -184,7 +184,7 @@ fn ranged(length: f64, ratio: f64) -> Value {
 fn ratios(draft: &Draft) -> Result<(f64, f64), ImportError> {
     const FLAG: &str = "--random-range-ratio";
     let text = draft.text(FLAG).unwrap_or_default();
-    let own = if text.trim_start().starts_with('{') {
+    let ratios = if text.trim_start().starts_with('{') {
         let both = draft.json(FLAG)?;
         let of = |key: &str| both.as_ref().and_then(|both| both.get(key)?.as_f64());
         of("input").zip(of("output"))
@@ -192,7 +192,8 @@ fn ratios(draft: &Draft) -> Result<(f64, f64), ImportError> {
         draft.number(FLAG)?.or(Some(0.0)).map(|ratio| (ratio, ratio))
     };
     let fits = |ratio: f64| (0.0..1.0).contains(&ratio);
-    own.filter(|(input, output)| fits(*input) && fits(*output))
+    ratios
+        .filter(|(input, output)| fits(*input) && fits(*output))
         .ok_or_else(|| draft.invalid(FLAG, &text, "a number from 0 to below 1, or JSON with `input` and `output`"))
 }
 
@@ -207,12 +208,12 @@ fn tokenizer(draft: &mut Draft) {
 
 fn random(draft: &mut Draft) -> Result<(), ImportError> {
     let ratio = ratios(draft)?.0;
-    let own = first(draft, &["--random-input-len", "--input-len"], "dataset/tokens")?.unwrap_or(1024.0);
-    draft.set("dataset/tokens", ranged(own, ratio));
+    let length = first(draft, &["--random-input-len", "--input-len"], "dataset/tokens")?.unwrap_or(1024.0);
+    draft.set("dataset/tokens", ranged(length, ratio));
     draft.account("--random-range-ratio", &["dataset/tokens", "request/max_tokens"]);
     if let Some(shared) = draft.number("--random-prefix-len")?.filter(|shared| *shared > 0.0) {
         draft.set("dataset/shared_prefix", number(shared));
-        draft.set("dataset/tokens", between((own * (1.0 - ratio)).floor() + shared, (own * (1.0 + ratio)).ceil() + shared));
+        draft.set("dataset/tokens", between((length * (1.0 - ratio)).floor() + shared, (length * (1.0 + ratio)).ceil() + shared));
         draft.account("--random-prefix-len", &["dataset/shared_prefix"]);
     }
     draft.carry_number("--random-batch-size", "dataset/batch")

@@ -89,8 +89,8 @@ impl<'t> Page<'t> {
 
     fn explain(&self, kind: &ErrorKind, offset: usize) -> Option<Mistake> {
         let lines = self.lines(offset);
-        let own = lines.last().copied();
-        if let Some(directive) = own.filter(|line| line.text.starts_with('%')) {
+        let line = lines.last().copied();
+        if let Some(directive) = line.filter(|line| line.text.starts_with('%')) {
             let mistake =
                 self.mistake(directive.at(&directive.text[..1]), "a line begins with `%`", "starts a directive in YAML");
             return Some(mistake.help("Quote text that begins with `%`."));
@@ -98,7 +98,7 @@ impl<'t> Page<'t> {
         let next = self.text[offset..].chars().next();
         match kind {
             ErrorKind::TabInBlockIndentation | ErrorKind::TabInIndentation | ErrorKind::TabNotAllowed => {
-                let tab = own.and_then(|line| Some(line.start + line.text.find('\t')?)).unwrap_or(offset);
+                let tab = line.and_then(|line| Some(line.start + line.text.find('\t')?)).unwrap_or(offset);
                 let mistake = self.mistake(tab..tab + 1, "a tab in the indentation", "a tab");
                 Some(mistake.help("Indent with spaces: YAML does not allow tabs there."))
             }
@@ -193,31 +193,33 @@ impl<'t> Page<'t> {
 
     /// Explains an error by the lines before the place where the parser stopped.
     fn layout(&self, lines: &[Line<'t>], offset: usize) -> Option<Mistake> {
-        let (own, above) = lines.split_last()?;
+        let (current, above) = lines.split_last()?;
         let previous = above.last();
-        if let Some(tight) = previous.into_iter().chain([own]).find(|line| is_tight(line)) {
+        if let Some(tight) = previous.into_iter().chain([current]).find(|line| is_tight(line)) {
             let (key, value) = tight.key()?;
             let mistake = self.mistake(tight.at(tight.content()), "a space is missing after the colon", "read as one text");
             return Some(mistake.help(format!("Write `{key}: {value}`.")));
         }
-        if let Some(previous) = previous.filter(|previous| is_misaligned(own, previous, above)) {
+        if let Some(previous) = previous.filter(|previous| is_misaligned(current, previous, above)) {
             let spaces = |n: usize| if n == 1 { "1 space".to_owned() } else { format!("{n} spaces") };
-            let (here, there) = (own.indent(), previous.indent());
-            let label = format!("line {} is indented by {}, line {} by {there}", own.number, spaces(here), previous.number);
-            let mistake = self.mistake(own.at(own.name()), "unexpected indentation", label);
+            let (here, there) = (current.indent(), previous.indent());
+            let label = format!("line {} is indented by {}, line {} by {there}", current.number, spaces(here), previous.number);
+            let mistake = self.mistake(current.at(current.name()), "unexpected indentation", label);
             let quote = if here > there { " (if the line above is not a mapping, quote text that contains `: `)" } else { "" };
             let with = above.iter().rev().find(|line| line.indent().abs_diff(here) <= 1).unwrap_or(previous);
-            return Some(mistake.help(format!("align `{}` with `{}`{quote}", own.name(), with.name())));
+            return Some(mistake.help(format!("align `{}` with `{}`{quote}", current.name(), with.name())));
         }
-        let before = self.text.get(own.start..offset)?;
+        let before = self.text.get(current.start..offset)?;
         if before.contains(": ") {
-            let at = own.at(own.key().map_or(own.content(), |(_, rest)| rest.trim_start()));
-            let text = own.key().map_or(own.content(), |(_, rest)| rest.trim());
+            let at = current.at(current.key().map_or(current.content(), |(_, rest)| rest.trim_start()));
+            let text = current.key().map_or(current.content(), |(_, rest)| rest.trim());
             let mistake = self.mistake(at, "a second `: ` in one value", "the parser reads a mapping here");
             return Some(mistake.help(format!("Quote text that contains `: `: \"{}\".", text.replace('"', "\\\""))));
         }
-        let bare =
-            previous.into_iter().chain([own]).find(|line| !line.content().contains(':') && !line.text.trim().starts_with('-'));
+        let bare = previous
+            .into_iter()
+            .chain([current])
+            .find(|line| !line.content().contains(':') && !line.text.trim().starts_with('-'));
         bare.map(|line| {
             let mistake = self.mistake(line.at(line.content()), "a colon is missing", "a key without a value");
             mistake.help(format!("Write `{}: …`, or quote it if it continues the text above.", line.content()))
@@ -234,7 +236,7 @@ fn is_tight(line: &Line<'_>) -> bool {
 }
 
 /// A line that is indented more than one with a value, or to a column where no block starts.
-fn is_misaligned(own: &Line<'_>, previous: &Line<'_>, above: &[Line<'_>]) -> bool {
-    let (here, there) = (own.indent(), previous.indent());
+fn is_misaligned(current: &Line<'_>, previous: &Line<'_>, above: &[Line<'_>]) -> bool {
+    let (here, there) = (current.indent(), previous.indent());
     here > there || here < there && !above.iter().any(|line| line.indent() == here)
 }

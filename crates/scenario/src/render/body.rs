@@ -162,7 +162,7 @@ pub(super) fn merge_fields(body: &mut Map<String, Value>, over: Map<String, Valu
     for (key, value) in over {
         match (body.get_mut(&key), value) {
             (_, Value::Null) => _ = body.shift_remove(&key),
-            (Some(Value::Object(own)), Value::Object(value)) => merge_fields(own, value),
+            (Some(Value::Object(inner)), Value::Object(value)) => merge_fields(inner, value),
             (_, Value::Object(value)) => {
                 let mut fresh = Map::new();
                 merge_fields(&mut fresh, value);

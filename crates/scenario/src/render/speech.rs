@@ -205,17 +205,17 @@ fn parts(mut message: Value, turn: impl Fn(Value) -> Value) -> Value {
 }
 
 fn has(value: &Value, key: &str, word: &str) -> bool {
-    value.get(key).is_some_and(|own| own == word)
+    value.get(key).is_some_and(|found| found == word)
 }
 
 fn take(value: &mut Value, key: &str) -> Value {
-    value.as_object_mut().and_then(|own: &mut Map<String, Value>| own.shift_remove(key)).unwrap_or_default()
+    value.as_object_mut().and_then(|map: &mut Map<String, Value>| map.shift_remove(key)).unwrap_or_default()
 }
 
 /// Keeps only these keys of a message.
 fn retain(message: &mut Value, keys: &[&str]) {
-    if let Some(own) = message.as_object_mut() {
-        own.retain(|key, _| keys.contains(&key.as_str()));
+    if let Some(map) = message.as_object_mut() {
+        map.retain(|key, _| keys.contains(&key.as_str()));
     }
 }
 
@@ -245,8 +245,8 @@ fn is_silent(message: &Value) -> bool {
 
 /// The URL of an image in chat format.
 fn picture(part: &Value) -> Option<String> {
-    let own = part.get("image_url").filter(|_| has(part, "type", "image_url"))?;
-    own.as_str().or_else(|| own.get("url")?.as_str()).map(str::to_owned)
+    let image = part.get("image_url").filter(|_| has(part, "type", "image_url"))?;
+    image.as_str().or_else(|| image.get("url")?.as_str()).map(str::to_owned)
 }
 
 /// Media type and base64 data of a data URL.
@@ -325,11 +325,11 @@ impl<'a> Dialog<'a> {
     fn list(&self) -> Vec<Value> {
         let user = || vec![json!({ "role": "user", "content": self.prompt.text })];
         let mut messages = self.prompt.messages.clone().unwrap_or_else(user);
-        let own = messages.first().is_some_and(is_system);
-        if own && self.prompt.system.is_some() {
+        let has_system = messages.first().is_some_and(is_system);
+        if has_system && self.prompt.system.is_some() {
             messages.remove(0);
         }
-        let system = self.prompt.system.as_deref().or(self.system.filter(|_| !own));
+        let system = self.prompt.system.as_deref().or(self.system.filter(|_| !has_system));
         if let Some(system) = system {
             messages.insert(0, json!({ "role": "system", "content": system }));
         }

@@ -75,9 +75,9 @@ fn compile_text(text: String) -> Result<Leaf, LeafError> {
             return Ok(Leaf::Expression(Box::new(expression)));
         }
     }
-    let mut own = environment();
-    own.add_template_owned(NAME, text)?;
-    Ok(Leaf::Text(Box::new(own)))
+    let mut environment = environment();
+    environment.add_template_owned(NAME, text)?;
+    Ok(Leaf::Text(Box::new(environment)))
 }
 
 impl Leaf {
@@ -87,9 +87,11 @@ impl Leaf {
             Leaf::Constant(_) => return BTreeSet::new(),
             Leaf::Variable(path) => return BTreeSet::from([path.join(".")]),
             Leaf::Expression(expression) => expression.undeclared_variables(true),
-            Leaf::Text(own) => own.get_template(NAME).map(|template| template.undeclared_variables(true)).unwrap_or_default(),
+            Leaf::Text(environment) => {
+                environment.get_template(NAME).map(|template| template.undeclared_variables(true)).unwrap_or_default()
+            }
         };
-        let global = |name: &str| SHARED.globals().any(|(own, _)| own == name);
+        let global = |name: &str| SHARED.globals().any(|(known, _)| known == name);
         found.into_iter().filter(|path| !global(path.split('.').next().unwrap_or(path))).collect()
     }
 
@@ -111,7 +113,9 @@ impl Leaf {
         let (error, shift) = match self {
             Leaf::Constant(_) | Leaf::Variable(_) => return None,
             Leaf::Expression(expression) => (expression.eval(context()).err()?, 2),
-            Leaf::Text(own) => (own.get_template(NAME).and_then(|own| bounds::render(&own, context())).err()?, 0),
+            Leaf::Text(environment) => {
+                (environment.get_template(NAME).and_then(|environment| bounds::render(&environment, context())).err()?, 0)
+            }
         };
         let always = [
             ErrorKind::OutOfFuel,
@@ -138,8 +142,8 @@ impl Leaf {
                 }
                 serde_json::to_value(&value).map_err(|error| error.to_string().as_str().into())
             }
-            Leaf::Text(own) => {
-                let template = own.get_template(NAME)?;
+            Leaf::Text(environment) => {
+                let template = environment.get_template(NAME)?;
                 Ok(Value::String(bounds::render(&template, context())?))
             }
         }

@@ -30,7 +30,9 @@ pub(crate) static BASELINE: Leaf = Leaf {
     },
     check: |node, review| {
         let keys = |node: &Node| node.entries().iter().all(|entry| ["path", "if_missing"].contains(&entry.key.as_str()));
-        let word = node.get("if_missing").map(|word| [ERROR, INCONCLUSIVE].iter().any(|own| word.text().as_deref() == Some(own)));
+        let word = node
+            .get("if_missing")
+            .map(|word| [ERROR, INCONCLUSIVE].iter().any(|allowed| word.text().as_deref() == Some(allowed)));
         let block = node.get("path").is_some_and(|path| path.text().is_some()) && keys(node) && word != Some(false);
         if node.text().is_none() && !block {
             let example = "`baselines/chat.json`, or `{ path: baselines/chat.json, if_missing: inconclusive }`";
@@ -105,8 +107,8 @@ pub(crate) fn decode(root: &Node, review: &mut Review) -> (BaselineState, Option
 fn locate(node: &Node, named: &str, review: &Review) -> Option<PathBuf> {
     let copy =
         review.sources.file_in_folder(node.at.file, "manifest.json").and(review.sources.file_in_folder(node.at.file, COPY));
-    let own = || review.sources.find(node.at.file, named).filter(|path| path.exists());
-    if review.sources.stored { copy.or_else(own) } else { own().or(copy) }
+    let file = || review.sources.find(node.at.file, named).filter(|path| path.exists());
+    if review.sources.stored { copy.or_else(file) } else { file().or(copy) }
 }
 
 fn read_text(node: &Node, named: &str, path: &Path, review: &mut Review) -> Option<String> {
@@ -155,35 +157,35 @@ pub(crate) fn compare(ground: &BaselineState, resolved: &str, review: &mut Revie
 }
 
 /// Whether this is a throughput of an old baseline, which includes the drain.
-fn counts_drain(own: &BaselineCase, check: &Check) -> bool {
+fn counts_drain(case: &BaselineCase, check: &Check) -> bool {
     use Metric::{GoodputRate, ItemThroughput, OutputTps, OutputTpsPerGpu, RequestThroughput, SessionThroughput, TotalTps};
     const THROUGHPUTS: [Metric; 7] =
         [RequestThroughput, OutputTps, TotalTps, OutputTpsPerGpu, ItemThroughput, SessionThroughput, GoodputRate];
     let of = |subject: &Subject| matches!(subject, Subject::Metric { metric, .. } if THROUGHPUTS.contains(metric));
-    of(&check.subject) && own.figure(Metric::ThroughputWindow.name()).is_none()
+    of(&check.subject) && case.figure(Metric::ThroughputWindow.name()).is_none()
 }
 
 /// The baseline's value for a check of a case; `place` is the span of the limit. Reports a missing value.
 pub(crate) fn find_value(baseline: &Baseline, check: &Check, case: &Case, place: Span, review: &mut Review) -> Option<Known> {
     let same = |labels: &Labels| case.labels.0.len() == labels.0.len() && case.labels.covers(labels);
-    let labels = |own: &BaselineCase| Labels(own.labels.clone().into_iter().collect());
-    let Some(own) = baseline.cases.iter().find(|own| same(&labels(own))) else {
-        let cases = list(baseline.cases.iter().map(|own| own.id.as_str()), "and");
+    let labels = |case: &BaselineCase| Labels(case.labels.clone().into_iter().collect());
+    let Some(base_case) = baseline.cases.iter().find(|base_case| same(&labels(base_case))) else {
+        let cases = list(baseline.cases.iter().map(|base_case| base_case.id.as_str()), "and");
         let mistake = Mistake::new(place, format!("the baseline has no case `{}`", case.id), "nothing to compare with");
         let help = format!("It has {cases}. Restrict the limit with `when`, or refresh it: `llmscen baseline update RUN_DIR`.");
         review.push(mistake.help(help));
         return None;
     };
     let name = check.figure_name();
-    let Some(figure) = own.figure(&name) else {
+    let Some(figure) = base_case.figure(&name) else {
         let message = format!("the baseline has no `{name}` in case `{}`", case.id);
-        let names = || own.metrics.iter().map(|(name, _)| name.as_str());
+        let names = || base_case.metrics.iter().map(|(name, _)| name.as_str());
         let label = nearest(&name, names()).map_or("does not exist in it".to_owned(), |near| format!("it has `{near}`"));
         let help = "A baseline contains every metric that its run measured, and those of the limits of its plan. Refresh it from a run of this scenario: `llmscen baseline update RUN_DIR`.";
         review.push(Mistake::new(place, message, label).help(help));
         return None;
     };
-    if counts_drain(own, check) {
+    if counts_drain(base_case, check) {
         let message = format!("`{name}` of the baseline includes the drain, which throughputs exclude now");
         review.warn(place, format!("{message}; refresh it: `llmscen baseline update RUN_DIR`"));
     }

@@ -177,16 +177,16 @@ fn warn_of_threads(draft: &Draft<'_>, review: &mut Review) {
 
 /// The maximum batch size: that of a static load, or `target.local.batch`.
 fn batch(draft: &Draft<'_>, review: &mut Review) -> u32 {
-    let own: Option<u32> = draft.count("target.local.batch");
+    let configured: Option<u32> = draft.count("target.local.batch");
     let load: Option<u32> = draft.count("load.static.batch");
-    if let (Some(own), Some(load), Some(entry)) = (own, load, draft.entry("target.local.batch"))
-        && own != load
+    if let (Some(configured), Some(load), Some(entry)) = (configured, load, draft.entry("target.local.batch"))
+        && configured != load
     {
-        let mistake = Mistake::new(entry.value.at, "two batch sizes", format!("{own} here"));
+        let mistake = Mistake::new(entry.value.at, "two batch sizes", format!("{configured} here"));
         let mistake = mistake.also(draft.key_span("load.static.batch"), format!("{load} here"));
         review.push(mistake.help("Each round of a static load is one batch; remove this one."));
     }
-    load.or(own).unwrap_or(1)
+    load.or(configured).unwrap_or(1)
 }
 
 /// Prefix of models with random weights.
@@ -231,10 +231,10 @@ pub(crate) fn decode_model(draft: &Draft<'_>, review: &mut Review) -> Option<Vec
         review.push(mistake.help(format!("{KINDS} Paths are resolved relative to this file, then to the working directory.")));
         return None;
     };
-    if let Some(own) = on_disk(&path, review).filter(|_| !review.sources.stored) {
-        if let Some(why) = why_no_model(&own) {
+    if let Some(local_path) = on_disk(&path, review).filter(|_| !review.sources.stored) {
+        if let Some(why) = why_no_model(&local_path) {
             review.push(Mistake::new(node.at, format!("`{name}` is not a model"), why).help(KINDS));
-        } else if let Some(Err(why)) = review.supports.map(|supports| supports(&own)) {
+        } else if let Some(Err(why)) = review.supports.map(|supports| supports(&local_path)) {
             let mistake = Mistake::new(node.at, format!("`{name}` cannot be run as a local model"), why);
             review.push(mistake.help("Use another model, or measure a server that runs this one."));
         }

@@ -79,11 +79,11 @@ pub(crate) fn normalize(root: &mut Node, swept: &dyn Fn(&str) -> bool) {
 
 /// The entries of a case; empty without a mix. Reports contradictions; None where there is an error.
 pub(crate) fn decode(draft: &Draft<'_>, review: &mut Review) -> Option<Vec<Entry>> {
-    let Some(own) = draft.entry("mix") else { return Some(Vec::new()) };
-    let items = own.value.items();
+    let Some(mix) = draft.entry("mix") else { return Some(Vec::new()) };
+    let items = mix.value.items();
     let before = review.count();
     if items.is_empty() {
-        let mistake = Mistake::new(own.value.at, "a mix without entries", "is empty");
+        let mistake = Mistake::new(mix.value.at, "a mix without entries", "is empty");
         review.push(mistake.help("For example `mix: [{ name: chat, weight: 3 }, { name: summarise }]`, or leave `mix` out."));
     }
     check_names(items, review);
@@ -157,7 +157,7 @@ pub(crate) fn check_axes(root: &Node, axes: &BTreeSet<String>, review: &mut Revi
     for path in axes {
         let Some((name, _)) = path.strip_prefix("mix.").and_then(|rest| rest.split_once('.')) else { continue };
         let index = name.parse().is_ok_and(|index: usize| index < items.len());
-        if index || names().any(|own| own == name) {
+        if index || names().any(|known| known == name) {
             continue;
         }
         let label = meant_or(nearest(name, names()), "has no such entry");
@@ -180,8 +180,8 @@ fn decode_entry(draft: &Draft<'_>, item: &Node, review: &mut Review) -> Option<E
         return None;
     }
     for (key, alike) in [("extract", "entries of a mix share `extract`"), ("keep", "entries of a mix share `keep`")] {
-        if let Some(own) = item.entry_at(&format!("request.{key}")) {
-            let mistake = Mistake::new(own.key_at, alike, "cannot differ");
+        if let Some(entry) = item.entry_at(&format!("request.{key}")) {
+            let mistake = Mistake::new(entry.key_at, alike, "cannot differ");
             review.push(mistake.help(format!("Write `{key}` into the top-level `request`: it applies to all entries.")));
         }
     }

@@ -75,7 +75,7 @@ fn read_value(node: &Node, subject: &Subject, review: &mut Review) -> Option<Sta
         review.push(mistake.help("A value has `value`, and `low` and `high`, or `sd`."));
         return None;
     }
-    let mut part = |key: &str| node.get(key).map(|own| read_number(own, subject, review));
+    let mut part = |key: &str| node.get(key).map(|part_node| read_number(part_node, subject, review));
     let (value, low, high, sd) = (part("value"), part("low"), part("high"), part("sd"));
     let wrong = match (value, low, high, sd) {
         (Some(Some(value)), Some(Some(low)), Some(Some(high)), None) if low <= value && value <= high => {
@@ -145,7 +145,7 @@ pub(crate) fn check_axes(root: &Node, apart: &BTreeSet<String>, review: &mut Rev
 pub(crate) fn find_value(root: &Node, check: &Check, case: &Case, place: Span, review: &mut Review) -> Option<Known> {
     let table = root.get("reference")?;
     let name = check.subject.to_string();
-    let same = |entry: &&Entry| parse_subject(&entry.key).is_ok_and(|own| own == check.subject);
+    let same = |entry: &&Entry| parse_subject(&entry.key).is_ok_and(|subject| subject == check.subject);
     let Some(entry) = table.entries().iter().find(same) else {
         let names = || table.entries().iter().map(|entry| entry.key.as_str());
         let label = nearest(&name, names()).map_or("does not exist in it".to_owned(), |near| format!("it has `{near}`"));

@@ -116,7 +116,7 @@ pub(crate) fn decode(draft: &Draft<'_>) -> Option<ReportSpec> {
 fn decode_words<T: Copy + PartialEq>(draft: &Draft<'_>, path: &str, words: &[(&str, T)]) -> Option<Vec<T>> {
     let named = draft.get(path)?.items().iter().filter_map(|item| item.text());
     let mut all = Vec::new();
-    for one in named.filter_map(|name| words.iter().find(|(own, _)| *own == name).map(|(_, one)| *one)) {
+    for one in named.filter_map(|name| words.iter().find(|(word, _)| *word == name).map(|(_, one)| *one)) {
         if !all.contains(&one) {
             all.push(one);
         }

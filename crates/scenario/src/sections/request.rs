@@ -422,8 +422,8 @@ mod tests {
 
     #[test]
     fn every_field_is_either_placed_by_the_protocol_or_one_of_the_blocks_own() {
-        let own = ["template", "stream", "keep", "extra", "extract", "retry", "cancel"];
-        let placed = REQUEST.names().filter(|name| !own.contains(name));
+        let others = ["template", "stream", "keep", "extra", "extract", "retry", "cancel"];
+        let placed = REQUEST.names().filter(|name| !others.contains(name));
         assert_eq!(placed.collect::<Vec<_>>(), FIELDS);
     }
 }

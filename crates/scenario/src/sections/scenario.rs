@@ -86,8 +86,8 @@ pub(crate) static SCENARIO: Block = Block {
 
 /// The name of the section with this block.
 pub(crate) fn section_of(block: &'static Block) -> Option<&'static str> {
-    let own = |field: &&Field| matches!(field.kind, Kind::Block(section) if std::ptr::eq(section, block));
-    SCENARIO.fields.iter().find(own).map(|field| field.name)
+    let has_block = |field: &&Field| matches!(field.kind, Kind::Block(section) if std::ptr::eq(section, block));
+    SCENARIO.fields.iter().find(has_block).map(|field| field.name)
 }
 
 pub(crate) static AUDIT: Block = Block {
@@ -165,16 +165,16 @@ fn check_rounds(node: &Node, review: &mut Review) {
         let mistake = Mistake::new(entry.key_at, format!("unknown key `{}`", entry.key), "not a key of `rounds`");
         review.push(mistake.help("Keys of `rounds` are `count` and `restart`."));
     }
-    let Some(own) = node.get("count") else {
+    let Some(count) = node.get("count") else {
         review
             .push(Mistake::new(node.at, "`rounds` needs `count`", "`count` is missing").help(format!("For example {EXAMPLE}.")));
         return;
     };
-    if !own.is_open() && read_count(own).is_none() {
+    if !count.is_open() && read_count(count).is_none() {
         "count".clone_into(&mut review.key);
-        expect(own, EXPECTED, EXAMPLE, review);
+        expect(count, EXPECTED, EXAMPLE, review);
     }
-    if let Some(restart) = node.get("restart").filter(|own| !own.is_open() && !matches!(own.data, Data::Bool(_))) {
+    if let Some(restart) = node.get("restart").filter(|node| !node.is_open() && !matches!(node.data, Data::Bool(_))) {
         "restart".clone_into(&mut review.key);
         expect(restart, "`true` or `false`", EXAMPLE, review);
     }
@@ -187,9 +187,9 @@ fn read_count(node: &Node) -> Option<u32> {
 /// None where the value is invalid.
 pub(crate) fn decode_rounds(node: &Node) -> Option<Rounds> {
     match node.get("count") {
-        Some(own) => {
-            let restart = node.get("restart").is_some_and(|own| matches!(own.data, Data::Bool(true)));
-            Some(Rounds { count: read_count(own)?, restart })
+        Some(count) => {
+            let restart = node.get("restart").is_some_and(|restart| restart.data == Data::Bool(true));
+            Some(Rounds { count: read_count(count)?, restart })
         }
         None => Some(Rounds { count: read_count(node)?, restart: false }),
     }
@@ -197,10 +197,12 @@ pub(crate) fn decode_rounds(node: &Node) -> Option<Rounds> {
 
 /// Reports `restart` for a server that the run does not start.
 pub(crate) fn check_restart(root: &Node, cases: &[Case], review: &mut Review) {
-    let restart =
-        root.get("rounds").filter(|own| decode_rounds(own).is_some_and(|own| own.restart)).and_then(|own| own.entry("restart"));
+    let restart = root
+        .get("rounds")
+        .filter(|rounds| decode_rounds(rounds).is_some_and(|rounds| rounds.restart))
+        .and_then(|rounds| rounds.entry("restart"));
     // A `server` with errors counts too.
-    let said = root.get("target").is_some_and(|own| own.entry("server").is_some());
+    let said = root.get("target").is_some_and(|target| target.entry("server").is_some());
     let Some(entry) = restart.filter(|_| !said && cases.iter().any(|case| case.target.server.is_none())) else { return };
     let label = "the run does not start this target";
     let mistake = Mistake::new(entry.key_at, "`rounds.restart` needs a managed server", label);

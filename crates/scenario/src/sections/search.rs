@@ -121,13 +121,13 @@ fn grid_value(value: f64, whole: bool, unit: &str) -> Data {
 
 /// The kind of the searched field, if it is numeric.
 fn searchable_kind(vary: &Entry, path: &str, review: &mut Review) -> Option<&'static Kind> {
-    let paths = || SCENARIO.scalar_paths().into_iter().filter(|(own, _)| !own.starts_with("search."));
+    let paths = || SCENARIO.scalar_paths().into_iter().filter(|(known_path, _)| !known_path.starts_with("search."));
     let kind = SCENARIO.kind_at(path).filter(|_| !path.starts_with("search."));
     let label = match kind {
         Some(kind @ (Kind::Whole(..) | Kind::Number(..) | Kind::Json | Kind::Leaf(_))) if kind.is_scalar() => return Some(kind),
         Some(_) => "is not a number".to_owned(),
         None => {
-            let known: Vec<String> = paths().map(|(own, _)| own).collect();
+            let known: Vec<String> = paths().map(|(known_path, _)| known_path).collect();
             meant_or(nearest(path, known.iter().map(String::as_str)), "does not exist")
         }
     };
@@ -148,7 +148,7 @@ fn check_axes(root: &Node, vary: &Entry, path: &str, axes: &BTreeSet<String>, re
         review.push(Mistake::new(matrix.key_at, "a search cannot be swept", "sets a key of `search`"));
     }
     if let Some(rounds) =
-        root.entry_at("rounds").filter(|own| scenario::decode_rounds(&own.value).is_some_and(|own| own.count > 1))
+        root.entry_at("rounds").filter(|entry| scenario::decode_rounds(&entry.value).is_some_and(|rounds| rounds.count > 1))
     {
         let mistake = Mistake::new(rounds.value.at, "a search cannot have rounds", "the search decides on the number of probes");
         review.push(mistake.help("Remove `rounds`; `confirm` is the number of probes that confirm the result."));

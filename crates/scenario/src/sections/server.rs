@@ -137,7 +137,7 @@ fn split_origin(url: &str) -> (String, &str, &str) {
 }
 
 fn command_words(draft: &Draft<'_>, preset: Option<&Preset>, on: &Endpoint<'_>, review: &mut Review) -> Option<Vec<String>> {
-    let own = match (draft.get("target.server.command"), preset) {
+    let program = match (draft.get("target.server.command"), preset) {
         (Some(node), _) => command(node)?,
         (None, Some(preset)) => preset.command(on),
         (None, None) => return None,
@@ -148,7 +148,7 @@ fn command_words(draft: &Draft<'_>, preset: Option<&Preset>, on: &Endpoint<'_>, 
         review.push(mistake.help("`max_num_seqs` is `--max-num-seqs`; write arguments without a flag into `command`."));
     }
     let style = draft.text("target.server.args_style")?;
-    let all: Vec<String> = own.into_iter().chain(args.iter().flat_map(|entry| argument(entry, &style))).collect();
+    let all: Vec<String> = program.into_iter().chain(args.iter().flat_map(|entry| argument(entry, &style))).collect();
     if all.iter().any(|word| word.contains('\0')) {
         review.push(Mistake::new(draft.key_span(SERVER_PATH), "the command contains a zero byte", "no program accepts that"));
     }
@@ -206,10 +206,10 @@ fn decode_env(draft: &Draft<'_>, preset: Option<&Preset>, on: &Endpoint<'_>, rev
             review.push(Mistake::new(entry.value.at, "this value contains a zero byte", "no program accepts that"));
         }
     }
-    let own = draft.get("target.server.env").into_iter().flat_map(Node::string_pairs);
+    let configured = draft.get("target.server.env").into_iter().flat_map(Node::string_pairs);
     let preset = preset.map(|preset| preset.env(on)).unwrap_or_default();
     let preset = preset.into_iter().filter(|(name, _)| entries.iter().all(|entry| entry.key != *name));
-    preset.chain(own).map(|(name, value)| (name, Secret::new(value))).collect()
+    preset.chain(configured).map(|(name, value)| (name, Secret::new(value))).collect()
 }
 
 fn decode_log(draft: &Draft<'_>, review: &mut Review) -> Option<String> {
@@ -231,8 +231,8 @@ pub(crate) fn check_same(cases: &[Case], root: &Node, axes: &BTreeSet<String>, r
     if servers.iter().all(|server| server == first) || servers.iter().all(|server| server.per_case) {
         return;
     }
-    let own = |prefix: &str| axes.iter().find(|path| path.starts_with(prefix));
-    let path = own("target.server.").or_else(|| own("target.")).or_else(|| axes.first());
+    let axis_under = |prefix: &str| axes.iter().find(|path| path.starts_with(prefix));
+    let path = axis_under("target.server.").or_else(|| axis_under("target.")).or_else(|| axes.first());
     let server = root.entry_at(SERVER_PATH).map_or(root.at, |entry| entry.key_at);
     let axis = path.and_then(|path| root.get("matrix")?.entry(path)).map_or(server, |entry| entry.key_at);
     let what = path.map_or("the matrix", String::as_str);
@@ -344,7 +344,7 @@ impl Preset {
     pub fn env(&self, on: &Endpoint<'_>) -> Vec<(String, String)> {
         let host = if on.host.contains(':') { format!("[{}]", on.host) } else { on.host.to_owned() };
         let value = |value: &str| value.replace("HOST", &host).replace("PORT", on.port);
-        self.env.iter().map(|(name, own)| ((*name).to_owned(), value(own))).collect()
+        self.env.iter().map(|(name, template)| ((*name).to_owned(), value(template))).collect()
     }
 }
 

@@ -184,9 +184,9 @@ pub(crate) fn assign(limits: &[Limit<'_>], cases: &mut [Case], rounds: u32, cont
                 about = true;
             }
             if staged {
-                let own = assign_stages(limit, case, rounds, context, review);
-                about |= own.is_some();
-                stage_checks.extend(own.into_iter().flatten());
+                let checks_of_stages = assign_stages(limit, case, rounds, context, review);
+                about |= checks_of_stages.is_some();
+                stage_checks.extend(checks_of_stages.into_iter().flatten());
             }
         }
         if !about {
@@ -265,20 +265,20 @@ const PACE: [&str; 2] = ["words_per_minute", "tokens_per_word"];
 
 /// Replaces presets in `slo` by their limits, and removes `presets`.
 pub(crate) fn expand(root: &mut Node, review: &mut Review) {
-    let own = root.remove("presets");
-    let own = own.as_ref().map(|entry| entry.value.entries()).unwrap_or_default();
+    let presets = root.remove("presets");
+    let presets = presets.as_ref().map(|entry| entry.value.entries()).unwrap_or_default();
     let Some(slo) = root.entry_at("slo").cloned() else { return };
     if !matches!(slo.value.data, Data::List(_)) {
         return;
     }
     review.section = "slo".to_owned();
-    let items = slo.value.items().iter().flat_map(|item| expand_item(item, own, review)).collect();
+    let items = slo.value.items().iter().flat_map(|item| expand_item(item, presets, review)).collect();
     let value = Node { data: Data::List(items), ..slo.value };
     root.set("slo", slo.key_at, value);
     review.section.clear();
 }
 
-fn expand_item(item: &Node, own: &[Entry], review: &mut Review) -> Vec<Node> {
+fn expand_item(item: &Node, presets: &[Entry], review: &mut Review) -> Vec<Node> {
     let Some(preset) = item.entry_at("preset") else {
         if let Some(entry) = PACE.iter().find_map(|key| item.entry_at(key)) {
             report_pace_key(entry, review);
@@ -292,21 +292,21 @@ fn expand_item(item: &Node, own: &[Entry], review: &mut Review) -> Vec<Node> {
     }
     let Some(name) = preset.value.text() else { return Vec::new() };
     let at = preset.value.at;
-    let reading = READING.iter().find(|(own, _)| *own == name);
+    let reading = READING.iter().find(|(reading, _)| *reading == name);
     if reading.is_none()
         && let Some(entry) = PACE.iter().find_map(|key| item.entry_at(key))
     {
         report_pace_key(entry, review);
     }
-    if let Some(user) = own.iter().find(|entry| entry.key == name) {
+    if let Some(user) = presets.iter().find(|entry| entry.key == name) {
         return user.value.items().iter().filter_map(|limit| inherit_limit(limit, item, review)).collect();
     }
-    let mlperf = MLPERF.iter().find(|(own, ..)| *own == name);
+    let mlperf = MLPERF.iter().find(|(preset, ..)| *preset == name);
     let exprs = match (mlperf, reading) {
         (Some((_, ttft, tpot)), _) => vec![format!("ttft.p99 <= {ttft}ms"), format!("tpot.p99 <= {tpot}ms")],
         (None, Some((_, words))) => vec![reading_limit(item, *words)],
         (None, None) => {
-            review.push(unknown_preset(at, &name, own));
+            review.push(unknown_preset(at, &name, presets));
             return Vec::new();
         }
     };
@@ -347,9 +347,9 @@ fn report_pace_key(entry: &Entry, review: &mut Review) {
     review.push(mistake.help(format!("Reading speeds are {}.", list(READING.iter().map(|(name, _)| *name), "and"))));
 }
 
-fn unknown_preset(at: Span, name: &str, own: &[Entry]) -> Mistake {
+fn unknown_preset(at: Span, name: &str, presets: &[Entry]) -> Mistake {
     let tools = MLPERF.iter().map(|(name, ..)| *name).chain(READING.iter().map(|(name, _)| *name));
-    let names: Vec<&str> = own.iter().map(|entry| entry.key.as_str()).chain(tools).collect();
+    let names: Vec<&str> = presets.iter().map(|entry| entry.key.as_str()).chain(tools).collect();
     let label = meant_or(nearest(name, names.iter().copied()), "does not exist");
     let help = format!("Presets are {}. Define your own in `presets`.", list(names.iter().copied(), "and"));
     Mistake::new(at, format!("unknown preset `{name}`"), label).help(help)

@@ -154,9 +154,9 @@ pub(crate) static TARGET: Block = Block {
 /// The target of a case. Reports contradictions.
 pub(crate) fn decode(draft: &Draft<'_>, review: &mut Review) -> Option<Target> {
     let api = draft.api()?;
-    let own = api == Api::Local;
-    let place = if own { local::decode_place(draft, review) } else { decode_place(draft, api, review) };
-    let models = if own { local::decode_model(draft, review) } else { decode_models(draft, review) };
+    let is_local = api == Api::Local;
+    let place = if is_local { local::decode_place(draft, review) } else { decode_place(draft, api, review) };
+    let models = if is_local { local::decode_model(draft, review) } else { decode_models(draft, review) };
     let headers = decode_headers(draft, "target.headers", review);
     let request_id = decode_request_id(draft, review);
     let tls = decode_tls(draft, review);

@@ -46,20 +46,26 @@ impl CaseLabels {
     }
 
     pub fn labels(&self, point: &Point) -> Labels {
-        let name = |own: &Setting| {
-            let text = spelled(own)?;
-            self.names.get(&(own.path.clone(), text)).cloned().map(Scalar::Text)
+        let name = |setting: &Setting| {
+            let text = spelled(setting)?;
+            self.names.get(&(setting.path.clone(), text)).cloned().map(Scalar::Text)
         };
-        Labels(point.iter().filter_map(|own| Some((own.path.clone(), name(own).or_else(|| own.value.scalar())?))).collect())
+        Labels(
+            point
+                .iter()
+                .filter_map(|setting| Some((setting.path.clone(), name(setting).or_else(|| setting.value.scalar())?)))
+                .collect(),
+        )
     }
 
     fn unique(&self, points: &[Point], review: &mut Review) {
         let all: Vec<Labels> = points.iter().map(|point| self.labels(point)).collect();
         for (index, labels) in all.iter().enumerate() {
             let Some(first) = all[..index].iter().position(|other| other == labels) else { continue };
-            let pair = points[index].iter().zip(&points[first]).find(|(own, other)| own.value.text() != other.value.text());
-            if let Some((own, other)) = pair {
-                let mistake = Mistake::new(own.value.at, "the same case twice", "the same file with another name");
+            let pair =
+                points[index].iter().zip(&points[first]).find(|(setting, other)| setting.value.text() != other.value.text());
+            if let Some((setting, other)) = pair {
+                let mistake = Mistake::new(setting.value.at, "the same case twice", "the same file with another name");
                 review.push(mistake.also(other.value.at, "first here"));
             }
         }
@@ -77,7 +83,7 @@ fn mask(points: &[Point], names: &mut BTreeMap<(String, String), String>) {
     let mut known: BTreeMap<&str, Vec<String>> = BTreeMap::new();
     for setting in points.iter().flatten() {
         let Some(text) = spelled(setting) else { continue };
-        let own = known.entry(&setting.path).or_default();
+        let shown_before = known.entry(&setting.path).or_default();
         let key = (setting.path.clone(), text.clone());
         if names.contains_key(&key) {
             continue;
@@ -91,8 +97,8 @@ fn mask(points: &[Point], names: &mut BTreeMap<(String, String), String>) {
             _ => None,
         };
         if let Some(shown) = shown {
-            own.push(shown.clone());
-            let before = own.iter().filter(|other| **other == shown).count();
+            shown_before.push(shown.clone());
+            let before = shown_before.iter().filter(|other| **other == shown).count();
             let number = if before > 1 { format!("#{before}") } else { String::new() };
             names.insert(key, shown + &number);
         }
@@ -115,13 +121,13 @@ fn file(setting: &Setting, local: bool, review: &Review) -> Option<String> {
 
 /// The shortest end of a path that no other path has.
 fn tail(file: &str, all: &BTreeSet<&str>) -> String {
-    let own = parts(file);
+    let segments = parts(file);
     let alone = |count: usize| {
         let end = |parts: &[String]| parts[parts.len().saturating_sub(count)..].to_vec();
-        all.iter().filter(|other| **other != file).all(|other| end(&parts(other)) != end(&own))
+        all.iter().filter(|other| **other != file).all(|other| end(&parts(other)) != end(&segments))
     };
-    let count = (1..own.len()).find(|count| alone(*count)).unwrap_or(own.len());
-    own[own.len() - count..].join("/")
+    let count = (1..segments.len()).find(|count| alone(*count)).unwrap_or(segments.len());
+    segments[segments.len() - count..].join("/")
 }
 
 fn parts(file: &str) -> Vec<String> {
@@ -162,9 +168,9 @@ mod tests {
         let text = "version: 1\nname: t\ntarget: {url: simulator}\ndataset: {kind: rows, path: b.jsonl}\nload: {concurrency: 1, requests: 1}\n\
                     matrix: {dataset.path: [one/a.jsonl, two/a.jsonl, b.jsonl]}\n";
         let known = ["path=one/a.jsonl", "path=two/a.jsonl", "path=b.jsonl"];
-        let (own, resolved) = ids(text, &folder.path().join("s.yaml"), false);
-        assert_eq!(own, known);
-        assert_eq!(ids(&resolved, Path::new("/elsewhere/plan.yaml"), false), (own, resolved.clone()));
+        let (read_ids, resolved) = ids(text, &folder.path().join("s.yaml"), false);
+        assert_eq!(read_ids, known);
+        assert_eq!(ids(&resolved, Path::new("/elsewhere/plan.yaml"), false), (read_ids, resolved.clone()));
         drop(folder);
         assert_eq!(ids(&resolved, Path::new("plan.yaml"), true).0, known);
     }

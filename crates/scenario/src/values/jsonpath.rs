@@ -85,9 +85,9 @@ fn unbalanced(text: &str) -> Option<(Range<usize>, &'static str)> {
             }
             '\'' | '"' => {
                 let mut escaped = false;
-                let closes = letters.any(|(_, own)| {
-                    let closes = own == letter && !escaped;
-                    escaped = own == '\\' && !escaped;
+                let closes = letters.any(|(_, next)| {
+                    let closes = next == letter && !escaped;
+                    escaped = next == '\\' && !escaped;
                     closes
                 });
                 if !closes {

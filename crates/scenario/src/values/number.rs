@@ -284,15 +284,15 @@ mod tests {
         }
     }
 
-    fn read_unit(text: &str, own: fn(&Node) -> Option<f64>) -> Option<f64> {
+    fn read_unit(text: &str, read: fn(&Node) -> Option<f64>) -> Option<f64> {
         let mut review = Review::default();
         let file = review.sources.add("t", text, Default::default());
-        own(&parse(file, 0, text, &mut review).unwrap())
+        read(&parse(file, 0, text, &mut review).unwrap())
     }
 
     #[test]
     fn amounts_are_read_with_their_units_and_without() {
-        for (text, own, value) in [
+        for (text, read, value) in [
             ("8B", parameters as fn(&Node) -> Option<f64>, Some(8e9)),
             ("70.6 B", parameters, Some(70.6e9)),
             ("8030000000", parameters, Some(8.03e9)),
@@ -309,7 +309,7 @@ mod tests {
             ("-1", parameters, None),
             ("many", flops, None),
         ] {
-            assert_eq!(read_unit(text, own), value, "{text}");
+            assert_eq!(read_unit(text, read), value, "{text}");
         }
     }
 

@@ -155,8 +155,8 @@ fn check_causes(node: &Node, review: &mut Review) {
         let word = item.text().unwrap_or_default();
         let meant = nearest(&word, KINDS.map(FailureKind::name));
         let label = meant_or(meant, "is neither");
-        let own = FailureKind::parse(&word).is_some();
-        let label = if own { "cancelled by the client".to_owned() } else { label };
+        let is_failure = FailureKind::parse(&word).is_some();
+        let label = if is_failure { "cancelled by the client".to_owned() } else { label };
         review.push(Mistake::new(item.at, "this is not a status or failure that can be retried", label).help(help()));
     }
 }

@@ -26,8 +26,8 @@ pub(super) fn check_measurable(limit: &Limit<'_>, case: &Case, rounds: u32, spec
         if let Some((because, remedy)) = missing_reason(metric, &lines, spec) {
             let at = word_span(limit, metric.name(), review);
             let others =
-                Metric::ALL.iter().filter(|own| own.per() == metric.per() && missing_reason(**own, &lines, spec).is_none());
-            let exist = list(others.map(|own| own.name()), "and");
+                Metric::ALL.iter().filter(|other| other.per() == metric.per() && missing_reason(**other, &lines, spec).is_none());
+            let exist = list(others.map(|other| other.name()), "and");
             let mistake =
                 Mistake::new(at, format!("`{metric}` is not available: {because}"), format!("{} has none", case_name(case)));
             review.push(mistake.help(format!("{remedy}, or restrict the limit with `when`. Available: {exist}.")));
@@ -50,7 +50,7 @@ fn check_tags(limit: &Limit<'_>, metric: Metric, review: &mut Review) {
     if metric.per() == Scope::Case && !APART.contains(&metric) {
         let at = word_span(limit, metric.name(), review);
         let mistake = Mistake::new(at, format!("`{metric}` is a metric of the whole case"), "has no tags");
-        let apart = list(APART.iter().map(|own| own.name()), "and");
+        let apart = list(APART.iter().map(|metric| metric.name()), "and");
         review.push(mistake.help(format!("Tags can be used with metrics of single requests, and with {apart}.")));
     }
 }
@@ -106,10 +106,10 @@ fn case_lacks(metric: Metric, case: &Case, spec: &TelemetrySpec) -> Option<(&'st
 fn missing_hardware(metric: Metric, hardware: Option<&Hardware>) -> Option<(&'static str, &'static str)> {
     match hardware {
         None => Some(("the peak hardware throughput is not known", "Set `target.hardware`")),
-        Some(own) if metric == Metric::Mfu && own.peak_flops.is_none() => {
+        Some(hardware) if metric == Metric::Mfu && hardware.peak_flops.is_none() => {
             Some(("the peak throughput of the GPUs is not known", "Set `target.hardware.peak_flops`"))
         }
-        Some(own) if metric == Metric::Mbu && own.peak_bandwidth.is_none() => {
+        Some(hardware) if metric == Metric::Mbu && hardware.peak_bandwidth.is_none() => {
             Some(("the peak memory bandwidth of the GPUs is not known", "Set `target.hardware.peak_bandwidth`"))
         }
         Some(_) => None,
