@@ -309,6 +309,13 @@ fn parse_against(word: &str) -> Option<Against> {
     WORDS.into_iter().find(|against| against.name() == word)
 }
 
+/// A parsed `1.10 * baseline`.
+struct Multiple {
+    to: Against,
+    factor: f64,
+    at: Range<usize>,
+}
+
 /// Parses `1.10 * baseline`. Where there is none, the cursor stays.
 fn parse_multiple(cursor: &mut Cursor<'_>, op: Op) -> Result<Option<(Against, f64)>, CheckError> {
     let start = *cursor;
@@ -316,19 +323,19 @@ fn parse_multiple(cursor: &mut Cursor<'_>, op: Op) -> Result<Option<(Against, f6
     let (unit, unit_at) = cursor.unit();
     let times = cursor.peek() == Some('*');
     let found = match (number.is_empty(), times) {
-        (true, false) => parse_against(unit).map(|to| (to, 1.0, unit_at.clone())),
+        (true, false) => parse_against(unit).map(|to| Multiple { to, factor: 1.0, at: unit_at }),
         (true, true) if parse_against(unit).is_some() => {
             let error = CheckError::new(unit_at, "the factor must be first", "move it before this word");
             return Err(error.help(FORM));
         }
-        (false, true) => Some(parse_product(cursor, (number, number_at.clone()), (unit, unit_at.clone()))?),
+        (false, true) => Some(parse_product(cursor, number, number_at, unit, unit_at)?),
         (false, false) if parse_against(unit).is_some() => {
             let error = CheckError::new(unit_at, format!("`*` is missing before `{unit}`"), "expected `*`");
             return Err(error.help(FORM));
         }
         _ => None,
     };
-    let Some((to, factor, at)) = found else {
+    let Some(Multiple { to, factor, at }) = found else {
         *cursor = start;
         return Ok(None);
     };
@@ -339,14 +346,14 @@ fn parse_multiple(cursor: &mut Cursor<'_>, op: Op) -> Result<Option<(Against, f6
     Ok(Some((to, factor)))
 }
 
-type Part<'a> = (&'a str, std::ops::Range<usize>);
-
-/// Parses the part behind the factor of `1.10 * baseline`.
+/// Parses the part behind the factor of `1.10 * baseline`; `unit` is what follows the factor.
 fn parse_product(
     cursor: &mut Cursor<'_>,
-    (number, at): Part<'_>,
-    (unit, unit_at): Part<'_>,
-) -> Result<(Against, f64, std::ops::Range<usize>), CheckError> {
+    factor: &str,
+    at: Range<usize>,
+    unit: &str,
+    unit_at: Range<usize>,
+) -> Result<Multiple, CheckError> {
     cursor.eat('*');
     let (word, word_at) = cursor.word();
     let Some(to) = parse_against(word) else {
@@ -357,10 +364,10 @@ fn parse_product(
     if !unit.is_empty() {
         return Err(CheckError::new(unit_at, "a factor has no unit", "expected a plain number").help(FORM));
     }
-    match number.parse::<f64>() {
-        Ok(factor) if factor > 0.0 && factor.is_finite() => Ok((to, factor, at.start..word_at.end)),
+    match factor.parse::<f64>() {
+        Ok(factor) if factor > 0.0 && factor.is_finite() => Ok(Multiple { to, factor, at: at.start..word_at.end }),
         Ok(_) => Err(CheckError::new(at, "the factor must be above 0", format!("not a multiple of the {word}")).help(FORM)),
-        Err(_) => Err(CheckError::new(at, format!("`{number}` is not a number"), "expected a factor such as 1.10").help(FORM)),
+        Err(_) => Err(CheckError::new(at, format!("`{factor}` is not a number"), "expected a factor such as 1.10").help(FORM)),
     }
 }
 

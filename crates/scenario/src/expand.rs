@@ -9,13 +9,12 @@ use crate::sweep::{CaseLabels, Point, Setting, points};
 use crate::tree::{Node, last_segment};
 use crate::values::time::duration;
 use crate::vars::Variables;
-use llmscen_core::check::{Check, Subject};
 use llmscen_core::dataset::DatasetSpec;
 use llmscen_core::labels::Labels;
 use llmscen_core::mix::Entry;
 use llmscen_core::plan::{AuditLimits, Case, Plan, ReportSpec};
 use llmscen_core::request::RequestSpec;
-use llmscen_core::search::{CapacitySearch, Goal};
+use llmscen_core::search::CapacitySearch;
 use llmscen_core::seed::Seed;
 use llmscen_core::units::Nanos;
 use std::collections::{BTreeMap, BTreeSet};
@@ -69,23 +68,25 @@ pub(crate) fn plan(root: &Node, env: &BTreeMap<String, String>, review: &mut Rev
         scenario::check_restart(root, &cases, review);
         review.section = "slo".to_owned();
         slo::assign(&limits, &mut cases, rounds.map_or(1, |rounds| rounds.count), &context, review);
-        check_search(root, &quests, &cases, review);
+        if !quests.is_empty() {
+            review.section = "search".to_owned();
+            search::check_limits(root, &cases, review);
+        }
     }
-    let frame = decode_shared(root);
-    let (seed, pause, audit, report) = frame.filter(|_| review.is_clean())?;
+    let shared = decode_shared(root).filter(|_| review.is_clean())?;
     let plan = Plan {
         id: String::new(),
         name: root.get("name")?.string()?,
         description: root.get("description").and_then(Node::string),
-        seed,
+        seed: shared.seed,
         cases,
         quests,
         rounds: rounds?.count,
         restart: rounds?.restart,
-        pause,
-        audit,
+        pause: shared.pause,
+        audit: shared.audit,
         telemetry,
-        report,
+        report: shared.report,
         baseline: text,
         resolved: String::new(),
         secrets: Default::default(),
@@ -119,35 +120,22 @@ fn search_points(
     (all.collect(), quests)
 }
 
-/// Reports a search whose goal does not fit the limits of its cases.
-fn check_search(root: &Node, quests: &[CapacitySearch], cases: &[Case], review: &mut Review) {
-    review.section = "search".to_owned();
-    let (Some(quest), Some(entry)) = (quests.first(), root.entry_at("search")) else { return };
-    let aim = |case: &Case| match quest.spec.goal {
-        Goal::Slo => !case.checks.is_empty(),
-        Goal::Goodput => case.checks.iter().any(|check| matches!(check.subject, Subject::Goodput(_))),
-    };
-    if review.is_section_clean("slo") && !cases.iter().all(aim) {
-        search::report_no_goal(quest.spec.goal, entry.key_at, review);
-    }
-    let grows = |check: &&Check| quest.spec.goal == Goal::Slo && search::grows_with_load(check);
-    if let Some(check) = cases.iter().flat_map(|case| &case.checks).find(grows) {
-        search::report_growing(root.entry_at("slo").map_or(entry.key_at, |slo| slo.key_at), &check.expr, review);
-    }
-    if cases.iter().any(|case| case.checks.iter().any(|check| check.abort.is_some())) {
-        search::report_abort(root.entry_at("slo").map_or(entry.key_at, |slo| slo.key_at), review);
-    }
-    if cases.iter().any(|case| case.checks.iter().any(|check| check.relative.is_some())) {
-        search::report_relative(root.entry_at("slo").map_or(entry.key_at, |slo| slo.key_at), review);
-    }
+/// The fields of a plan that all cases share.
+struct SharedFields {
+    seed: Seed,
+    pause: Nanos,
+    audit: AuditLimits,
+    report: ReportSpec,
 }
 
-/// The fields of a plan that all cases share.
-fn decode_shared(root: &Node) -> Option<(Seed, Nanos, AuditLimits, ReportSpec)> {
+fn decode_shared(root: &Node) -> Option<SharedFields> {
     let draft = Draft { root, labels: &Labels::default(), axes: &BTreeSet::new() };
-    let seed = u64::try_from(root.get("seed")?.integer()?).ok()?;
-    let pause = root.read("pause", duration)?;
-    Some((Seed(seed), pause, scenario::decode_audit(&draft)?, report::decode(&draft)?))
+    Some(SharedFields {
+        seed: Seed(u64::try_from(root.get("seed")?.integer()?).ok()?),
+        pause: root.read("pause", duration)?,
+        audit: scenario::decode_audit(&draft)?,
+        report: report::decode(&draft)?,
+    })
 }
 
 /// The inputs that all cases share.

@@ -28,8 +28,16 @@ pub(crate) struct Mistake {
 impl Mistake {
     /// An error at a place; `label` is the text under the underline.
     pub fn new(at: Span, message: impl Into<String>, label: impl Into<String>) -> Mistake {
-        let (message, label, section) = (message.into(), label.into(), String::new());
-        Mistake { message, at, label, also: Vec::new(), help: None, section, variable: None, again: Vec::new() }
+        Mistake {
+            message: message.into(),
+            at,
+            label: label.into(),
+            also: Vec::new(),
+            help: None,
+            section: String::new(),
+            variable: None,
+            again: Vec::new(),
+        }
     }
 
     pub fn help(mut self, help: impl Into<String>) -> Mistake {

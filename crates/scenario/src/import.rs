@@ -31,79 +31,75 @@ pub enum Tool {
     Lmdeploy,
 }
 
+/// The properties of a tool.
+struct ToolSpec {
+    name: &'static str,
+    /// The release whose flags and defaults are implemented.
+    version: &'static str,
+    /// Programs, modules and scripts that start its command lines.
+    programs: &'static [&'static str],
+    /// Whether its parser accepts unique prefixes of flags, as Python's argparse does.
+    abbreviates: bool,
+    commands: &'static [Command],
+}
+
+/// In the order of [`Tool`].
+static SPECS: [ToolSpec; 6] = [
+    ToolSpec {
+        name: "evalscope",
+        version: "1.14.1",
+        programs: &["evalscope"],
+        abbreviates: true,
+        commands: &[Command::new(&[&["perf"]], evalscope::FLAGS, evalscope::translate)],
+    },
+    ToolSpec {
+        name: "vllm",
+        version: "of late 2026",
+        programs: &["vllm"],
+        abbreviates: true,
+        commands: &[Command::new(&[&["bench", "serve"]], vllm::FLAGS, vllm::translate)],
+    },
+    ToolSpec {
+        name: "aiperf",
+        version: "0.13",
+        programs: &["aiperf"],
+        abbreviates: false,
+        commands: &[Command::new(&[&["profile"]], aiperf::FLAGS, aiperf::translate)],
+    },
+    ToolSpec {
+        name: "guidellm",
+        version: "0.8",
+        programs: &["guidellm"],
+        abbreviates: false,
+        commands: &[Command::new(&[&["benchmark", "run"], &["run"], &["benchmark"]], guidellm::FLAGS, guidellm::translate)],
+    },
+    ToolSpec {
+        name: "sglang",
+        version: "0.5.23",
+        programs: &["sglang", "sglang.bench_serving", "sglang.benchmark.serving", "bench_serving.py", "serving.py"],
+        abbreviates: true,
+        commands: &[Command::new(&[&["bench_serving"]], sglang::FLAGS, sglang::translate)],
+    },
+    ToolSpec { name: "lmdeploy", version: "0.18", programs: &["lmdeploy"], abbreviates: true, commands: lmdeploy::COMMANDS },
+];
+
 impl Tool {
     /// Every tool.
     pub const ALL: [Tool; 6] = [Tool::Evalscope, Tool::Vllm, Tool::Aiperf, Tool::Guidellm, Tool::Sglang, Tool::Lmdeploy];
 
     /// Its name on the command line.
     pub fn name(self) -> &'static str {
-        match self {
-            Tool::Evalscope => "evalscope",
-            Tool::Vllm => "vllm",
-            Tool::Aiperf => "aiperf",
-            Tool::Guidellm => "guidellm",
-            Tool::Sglang => "sglang",
-            Tool::Lmdeploy => "lmdeploy",
-        }
+        self.spec().name
     }
 
-    /// The release whose flags and defaults are implemented.
-    fn version(self) -> &'static str {
-        match self {
-            Tool::Evalscope => "1.14.1",
-            Tool::Vllm => "of late 2026",
-            Tool::Aiperf => "0.13",
-            Tool::Guidellm => "0.8",
-            Tool::Sglang => "0.5.23",
-            Tool::Lmdeploy => "0.18",
-        }
-    }
-
-    /// Programs, modules and scripts that start its command lines.
-    fn programs(self) -> &'static [&'static str] {
-        match self {
-            Tool::Evalscope => &["evalscope"],
-            Tool::Vllm => &["vllm"],
-            Tool::Aiperf => &["aiperf"],
-            Tool::Guidellm => &["guidellm"],
-            Tool::Sglang => &["sglang", "sglang.bench_serving", "sglang.benchmark.serving", "bench_serving.py", "serving.py"],
-            Tool::Lmdeploy => &["lmdeploy"],
-        }
-    }
-
-    /// Whether its parser accepts unique prefixes of flags, as Python's argparse does.
-    fn abbreviates(self) -> bool {
-        matches!(self, Tool::Evalscope | Tool::Vllm | Tool::Sglang | Tool::Lmdeploy)
+    fn spec(self) -> &'static ToolSpec {
+        &SPECS[self as usize]
     }
 
     /// Its commands, for an error message.
     fn usage(self) -> String {
-        let names = self.commands().iter().filter_map(|command| command.names.first());
+        let names = self.spec().commands.iter().filter_map(|command| command.names.first());
         names.map(|name| name.join(" ")).collect::<Vec<_>>().join(", ")
-    }
-
-    fn commands(self) -> &'static [Command] {
-        match self {
-            Tool::Evalscope => {
-                &[Command { names: &[&["perf"]], positional: &[], flags: evalscope::FLAGS, translate: evalscope::translate }]
-            }
-            Tool::Vllm => {
-                &[Command { names: &[&["bench", "serve"]], positional: &[], flags: vllm::FLAGS, translate: vllm::translate }]
-            }
-            Tool::Aiperf => {
-                &[Command { names: &[&["profile"]], positional: &[], flags: aiperf::FLAGS, translate: aiperf::translate }]
-            }
-            Tool::Guidellm => &[Command {
-                names: &[&["benchmark", "run"], &["run"], &["benchmark"]],
-                positional: &[],
-                flags: guidellm::FLAGS,
-                translate: guidellm::translate,
-            }],
-            Tool::Sglang => {
-                &[Command { names: &[&["bench_serving"]], positional: &[], flags: sglang::FLAGS, translate: sglang::translate }]
-            }
-            Tool::Lmdeploy => lmdeploy::COMMANDS,
-        }
     }
 }
 

@@ -6,7 +6,7 @@ mod speech;
 pub(crate) mod values;
 
 use crate::render::body::{Body, Scope};
-use crate::render::speech::tools;
+use crate::render::speech::{Dialog, tools};
 use crate::tree::last_segment;
 use llmscen_core::api::Api;
 use llmscen_core::plan::Case;
@@ -20,6 +20,7 @@ use rand_chacha::ChaCha8Rng;
 use serde_json::{Map, Value, json};
 pub use speech::spoken;
 use std::borrow::Cow;
+use std::cell::OnceCell;
 
 /// Why a body cannot be rendered.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -123,8 +124,8 @@ impl Renderer {
         let drawn = || draw_model(&self.case.target.models, seed.child("model").child(seq));
         let model = prompt.model.as_deref().unwrap_or_else(drawn);
         let max_tokens = self.max_tokens(prompt, seed.child("max_tokens").child(seq))?;
-        let (api, system) = (self.case.target.api, self.case.dataset.system.as_deref());
-        let scope = Scope::new((model, seq, max_tokens), prompt, &self.labels, (system, api));
+        let dialog = Dialog::new(prompt, self.case.dataset.system.as_deref(), self.case.target.api);
+        let scope = Scope { model, seq, max_tokens, prompt, labels: &self.labels, dialog, context: OnceCell::new() };
         let mut body = match &prompt.body {
             Some(whole) => self.body_from_data(whole, prompt, model),
             None => self.render_template(&scope)?,

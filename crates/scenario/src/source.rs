@@ -21,8 +21,13 @@ struct Text {
     marks: OnceLock<Vec<Mark>>,
 }
 
-/// A position in a text: byte, line ends before it, characters since the last line end.
-type Mark = (usize, usize, usize);
+/// A position in a text: its byte, the line ends before it, and the characters since the last line end.
+#[derive(Clone, Copy, Debug, Default)]
+struct Mark {
+    byte: usize,
+    lines: usize,
+    column: usize,
+}
 
 /// Bytes between the marks of a text: thousands of errors must not each scan all of it.
 const STRIDE: usize = 512;
@@ -93,9 +98,9 @@ impl Sources {
         let text = &*known.text;
         let end = if text.is_char_boundary(at.start) { at.start } else { text.len() };
         let marks = known.marks.get_or_init(|| marks(text));
-        let mark = marks[..marks.partition_point(|(byte, ..)| *byte <= end)].last().copied().unwrap_or_default();
-        let (_, lines, column) = advanced(mark, &text[mark.0..end]);
-        (lines + 1, column + 1)
+        let mark = marks[..marks.partition_point(|mark| mark.byte <= end)].last().copied().unwrap_or_default();
+        let mark = mark.advance(&text[mark.byte..end]);
+        (mark.lines + 1, mark.column + 1)
     }
 
     /// The span of a part of a node's text; the whole node where the source is escaped or folded.
@@ -184,21 +189,23 @@ impl Sources {
 fn marks(text: &str) -> Vec<Mark> {
     let mut marks = vec![Mark::default()];
     let mut last = Mark::default();
-    while text.len() - last.0 > STRIDE {
-        let next = (last.0 + STRIDE..).find(|at| text.is_char_boundary(*at)).unwrap_or(text.len());
-        last = advanced(last, &text[last.0..next]);
+    while text.len() - last.byte > STRIDE {
+        let next = (last.byte + STRIDE..).find(|at| text.is_char_boundary(*at)).unwrap_or(text.len());
+        last = last.advance(&text[last.byte..next]);
         marks.push(last);
     }
     marks
 }
 
-/// The mark after `part`, which follows a mark.
-fn advanced((byte, lines, column): Mark, part: &str) -> Mark {
-    let column = match part.rsplit_once('\n') {
-        Some((_, line)) => line.chars().count(),
-        None => column + part.chars().count(),
-    };
-    (byte + part.len(), lines + part.matches('\n').count(), column)
+impl Mark {
+    /// The mark after `part`, which follows this one.
+    fn advance(self, part: &str) -> Mark {
+        let column = match part.rsplit_once('\n') {
+            Some((_, line)) => line.chars().count(),
+            None => self.column + part.chars().count(),
+        };
+        Mark { byte: self.byte + part.len(), lines: self.lines + part.matches('\n').count(), column }
+    }
 }
 
 /// Scenario files next to a path, in the working directory and in `scenarios`, as they would be typed.

@@ -36,6 +36,20 @@ pub(crate) struct Variables<'a> {
     vars: OnceCell<HashMap<String, usize>>,
 }
 
+/// A piece of the text of a node.
+#[derive(Clone, Copy)]
+struct Site<'a> {
+    node: &'a Node,
+    text: &'a str,
+    piece: &'a Piece,
+}
+
+impl Site<'_> {
+    fn span(&self, review: &Review) -> Span {
+        review.sources.part(self.node, self.text, self.piece.range.clone())
+    }
+}
+
 /// The syntax of a text.
 #[derive(Clone, Copy, PartialEq)]
 enum Mode {
@@ -147,7 +161,7 @@ impl<'a> Variables<'a> {
         if let [Piece { meaning: Meaning::Ref(path), .. }] = pieces.as_slice()
             && !self.swept.contains(path)
         {
-            let found = self.refer(path, node, &pieces[0], step, review);
+            let found = self.refer(path, Site { node, text, piece: &pieces[0] }, step, review);
             return found.map_or(node.clone(), |found| Node { at: node.at, ..found });
         }
         if node.parts.is_none() && pieces.iter().all(|piece| piece.meaning == Meaning::AsIs) {
@@ -156,7 +170,7 @@ impl<'a> Variables<'a> {
         let alone = matches!(pieces.as_slice(), [Piece { meaning: Meaning::Env { .. }, .. }]);
         let mut parts: Vec<Part> = Vec::new();
         for piece in &pieces {
-            let replaced = self.parts(piece, node, text, step, review);
+            let replaced = self.parts(Site { node, text, piece }, step, review);
             if self.spend(replaced.iter().map(length).sum(), node.at, review) {
                 break;
             }
@@ -167,34 +181,27 @@ impl<'a> Variables<'a> {
         Node { at: node.at, data, parts: Some(parts.into()) }
     }
 
-    fn parts(&self, piece: &Piece, node: &Node, text: &str, step: usize, review: &mut Review) -> Vec<Part> {
-        match &piece.meaning {
-            Meaning::AsIs => vec![Part::Literal(text[piece.range.clone()].to_owned())],
+    fn parts(&self, site: Site<'_>, step: usize, review: &mut Review) -> Vec<Part> {
+        match &site.piece.meaning {
+            Meaning::AsIs => vec![Part::Literal(site.text[site.piece.range.clone()].to_owned())],
             Meaning::Literal(text) => vec![Part::Literal(text.clone())],
             Meaning::Known(part) => vec![part.clone()],
             Meaning::Wrong(message, help) => {
-                let at = review.sources.part(node, text, piece.range.clone());
+                let at = site.span(review);
                 review.push(Mistake::new(at, message.clone(), "cannot be replaced").help(help.clone()));
                 Vec::new()
             }
-            Meaning::Env { name, default } => self.variable(name, default.as_deref(), (node, text, piece), step, review),
+            Meaning::Env { name, default } => self.variable(name, default.as_deref(), site, step, review),
             Meaning::Ref(path) if self.swept.contains(path) => vec![Part::Ref(path.clone())],
             Meaning::Ref(path) => {
-                let found = self.refer(path, node, piece, step, review);
-                found.map_or(Vec::new(), |found| self.inline(path, found, (node, text, piece), review))
+                let found = self.refer(path, site, step, review);
+                found.map_or(Vec::new(), |found| self.inline(path, found, site, review))
             }
         }
     }
 
     /// The default also applies to an empty variable, as in a shell and in Compose.
-    fn variable(
-        &self,
-        name: &str,
-        default: Option<&str>,
-        (node, text, piece): Site<'_>,
-        step: usize,
-        review: &mut Review,
-    ) -> Vec<Part> {
+    fn variable(&self, name: &str, default: Option<&str>, site: Site<'_>, step: usize, review: &mut Review) -> Vec<Part> {
         // A stored plan keeps the name of a variable, whatever its value is now. Objectives may come from another file.
         let by_name = review.sources.stored && default.is_none() && !is_secret_name(name) && !JUDGING.contains(&&*review.section);
         let value = self.env.get(name).filter(|value| !by_name && (default.is_none() || !value.is_empty()));
@@ -204,34 +211,33 @@ impl<'a> Variables<'a> {
         if let Some(default) = default {
             if step == MOST_STEPS {
                 let message = format!("more than {MOST_STEPS} nested defaults");
-                review.push(Mistake::new(node.at, message, "too deep"));
+                review.push(Mistake::new(site.node.at, message, "too deep"));
                 return Vec::new();
             }
-            let inner = Node::new(node.at, Data::Text(default.to_owned()));
+            let inner = Node::new(site.node.at, Data::Text(default.to_owned()));
             let inner = self.leaf(&inner, default, Mode::Body, step + 1, review);
             return inner.parts.map_or(vec![Part::Literal(default.to_owned())], |parts| parts.to_vec());
         }
         if review.sources.stored {
             return vec![Part::Env { name: name.to_owned(), value: format!("${{{name}}}") }];
         }
-        let at = review.sources.part(node, text, piece.range.clone());
+        let at = site.span(review);
         let known = self.env.keys().map(String::as_str).filter(|_| !review.is_flooded());
         let label = meant_or(nearest(name, known).filter(|near| *near != name), "is not set");
         let mistake = Mistake::new(at, format!("environment variable `{name}` is not set"), label);
-        review.lacks(node.at, name, mistake.help(format!("Set it, or give a default: ${{{name}:-…}}.")));
+        review.lacks(site.node.at, name, mistake.help(format!("Set it, or give a default: ${{{name}:-…}}.")));
         Vec::new()
     }
 
-    fn refer(&self, path: &str, node: &Node, piece: &Piece, step: usize, review: &mut Review) -> Option<Node> {
-        let text = if let Data::Text(text) = &node.data { text.as_str() } else { "" };
-        let at = review.sources.part(node, text, piece.range.clone());
+    fn refer(&self, path: &str, site: Site<'_>, step: usize, review: &mut Review) -> Option<Node> {
+        let at = site.span(review);
         if step == MOST_STEPS {
             review.push(Mistake::new(at, format!("`{path}` refers to itself"), "a circular reference"));
             return None;
         }
         if let Some(found) = self.find(path) {
             let value = self.node(found, Mode::Plain, step + 1, review);
-            review.inherit(found.at, node.at);
+            review.inherit(found.at, site.node.at);
             return Some(value);
         }
         let names = if review.is_flooded() { Vec::new() } else { self.names() };
@@ -263,16 +269,16 @@ impl<'a> Variables<'a> {
         names.collect()
     }
 
-    fn inline(&self, path: &str, found: Node, (node, text, piece): Site<'_>, review: &mut Review) -> Vec<Part> {
+    fn inline(&self, path: &str, found: Node, site: Site<'_>, review: &mut Review) -> Vec<Part> {
         match (found.parts, found.data) {
             (_, Data::List(_) | Data::Map(_)) => {
-                let at = review.sources.part(node, text, piece.range.clone());
+                let at = site.span(review);
                 review.push(Mistake::new(at, format!("`{path}` cannot be inserted into a text"), "is a list or a mapping"));
                 Vec::new()
             }
             (Some(parts), _) => parts.to_vec(),
             (None, Data::Text(text)) => vec![Part::Literal(text)],
-            (None, data) => vec![Part::Literal(Node::new(node.at, data).json().to_string())],
+            (None, data) => vec![Part::Literal(Node::new(site.node.at, data).json().to_string())],
         }
     }
 }
@@ -282,5 +288,3 @@ fn length(part: &Part) -> usize {
         Part::Literal(text) | Part::Env { value: text, .. } | Part::Ref(text) => text.len(),
     }
 }
-
-type Site<'a> = (&'a Node, &'a str, &'a Piece);

@@ -16,6 +16,15 @@ pub(super) struct Command {
 }
 
 impl Command {
+    /// A command without positional arguments.
+    pub const fn new(
+        names: &'static [&'static [&'static str]],
+        flags: &'static [&'static [FlagGroup]],
+        translate: fn(&mut Draft) -> Result<(), ImportError>,
+    ) -> Command {
+        Command { names, positional: &[], flags, translate }
+    }
+
     pub fn flags(&self) -> impl Iterator<Item = Flag> {
         self.flags.iter().flat_map(|groups| groups.iter()).flat_map(|group| group.flags())
     }
@@ -47,7 +56,7 @@ pub(super) fn recognize(tool: Tool, args: &[String]) -> Result<Invocation, Impor
             words.remove(0);
         }
     }
-    if words.first().is_some_and(|word| tool.programs().contains(&file_name(word))) {
+    if words.first().is_some_and(|word| tool.spec().programs.contains(&file_name(word))) {
         words.remove(0);
     }
     let begins = |name: &&&[&str]| {
@@ -58,8 +67,8 @@ pub(super) fn recognize(tool: Tool, args: &[String]) -> Result<Invocation, Impor
                 .enumerate()
                 .all(|(place, (word, expected))| *expected == if place == 0 { file_name(word) } else { word })
     };
-    let named = tool.commands().iter().find_map(|command| Some((command, command.names.iter().find(begins)?.len())));
-    let (command, length) = match (named, tool.commands()) {
+    let named = tool.spec().commands.iter().find_map(|command| Some((command, command.names.iter().find(begins)?.len())));
+    let (command, length) = match (named, tool.spec().commands) {
         (Some(found), _) => found,
         (None, [only]) => (only, 0),
         (None, _) => return Err(ImportError::Command { tool: tool.name(), known: tool.usage() }),
@@ -317,7 +326,8 @@ fn find_flag(tool: Tool, command: &'static Command, written: &str) -> Result<Fla
         return Ok(found);
     }
     let begins = |flag: &Flag| flag.names().any(|name| name.starts_with(&wanted));
-    let mut meant = command.flags().filter(begins).filter(|_| tool.abbreviates() && wanted.len() > 3 && wanted.starts_with("--"));
+    let mut meant =
+        command.flags().filter(begins).filter(|_| tool.spec().abbreviates && wanted.len() > 3 && wanted.starts_with("--"));
     match (meant.next(), meant.next()) {
         (Some(only), None) => Ok(only),
         _ => Err(ImportError::Unknown {

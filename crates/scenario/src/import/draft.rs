@@ -462,7 +462,7 @@ pub(super) fn head(tool: Tool, accounts: &[Account], defaults: &[String]) -> Str
         head.push_str(&format!("#   {flag:width$}  {said}\n"));
     }
     if !defaults.is_empty() {
-        head.push_str(&format!("# Defaults of {} {}:\n", tool.name(), tool.version()));
+        head.push_str(&format!("# Defaults of {} {}:\n", tool.name(), tool.spec().version));
         defaults.iter().for_each(|default| head.push_str(&format!("#   {default}\n")));
     }
     head

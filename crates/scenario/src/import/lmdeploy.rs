@@ -9,23 +9,14 @@ use serde_json::{Value, json};
 
 pub(super) const COMMANDS: &[Command] = &[
     Command {
-        names: &[&["profile_generation.py"], &["profile_generation"]],
         positional: &["MODEL_PATH"],
-        flags: GENERATION_FLAGS,
-        translate: translate_generation,
+        ..Command::new(&[&["profile_generation.py"], &["profile_generation"]], GENERATION_FLAGS, translate_generation)
     },
     Command {
-        names: &[&["profile_throughput.py"], &["profile_throughput"]],
         positional: &["DATASET", "MODEL_PATH"],
-        flags: THROUGHPUT_FLAGS,
-        translate: translate_throughput,
+        ..Command::new(&[&["profile_throughput.py"], &["profile_throughput"]], THROUGHPUT_FLAGS, translate_throughput)
     },
-    Command {
-        names: &[&["profile_restful_api.py"], &["profile_restful_api"]],
-        positional: &[],
-        flags: RESTFUL_FLAGS,
-        translate: translate_restful,
-    },
+    Command::new(&[&["profile_restful_api.py"], &["profile_restful_api"]], RESTFUL_FLAGS, translate_restful),
 ];
 
 const RESTFUL_FLAGS: &[&[FlagGroup]] = &[

@@ -235,7 +235,7 @@ fn every_flag_of_every_tool_is_known_with_its_reason_or_its_key() {
         "--dataset-name mooncake",
         "--dataset-name random --random-input-len 5 --random-output-len 5",
     ];
-    let commands = Tool::ALL.into_iter().flat_map(|tool| tool.commands().iter().map(move |command| (tool, command)));
+    let commands = Tool::ALL.into_iter().flat_map(|tool| tool.spec().commands.iter().map(move |command| (tool, command)));
     for (tool, command) in commands {
         let names: Vec<&str> = command.flags().flat_map(command::Flag::names).collect();
         let own =

@@ -3,7 +3,6 @@
 use crate::render::speech::Dialog;
 use crate::render::values::Leaf;
 use crate::render::{RenderError, values};
-use llmscen_core::api::Api;
 use llmscen_core::prompt::Prompt;
 use minijinja::Value as Jinja;
 use minijinja::value::Serde;
@@ -68,25 +67,17 @@ impl Body {
 
 /// The variables of one request.
 pub(super) struct Scope<'a> {
-    model: &'a str,
-    seq: u64,
-    max_tokens: Option<u64>,
-    prompt: &'a Prompt,
-    labels: &'a Map<String, Value>,
-    dialog: Dialog<'a>,
-    context: OnceCell<Jinja>,
+    pub model: &'a str,
+    pub seq: u64,
+    pub max_tokens: Option<u64>,
+    pub prompt: &'a Prompt,
+    pub labels: &'a Map<String, Value>,
+    pub dialog: Dialog<'a>,
+    /// All variables, built when an expression needs them.
+    pub context: OnceCell<Jinja>,
 }
 
-impl<'a> Scope<'a> {
-    pub fn new(
-        (model, seq, max_tokens): (&'a str, u64, Option<u64>),
-        prompt: &'a Prompt,
-        labels: &'a Map<String, Value>,
-        (system, api): (Option<&'a str>, Api),
-    ) -> Scope<'a> {
-        Scope { model, seq, max_tokens, prompt, labels, dialog: Dialog::new(prompt, system, api), context: OnceCell::new() }
-    }
-
+impl Scope<'_> {
     fn lookup(&self, path: &[String]) -> Option<Value> {
         let (root, rest) = path.split_first()?;
         let found = match (root.as_str(), rest.split_first()) {

@@ -6,13 +6,14 @@ use crate::sections::scenario;
 use crate::sections::scenario::SCENARIO;
 use crate::suggest::{meant_or, nearest};
 use crate::sweep::Setting;
-use crate::tree::{Data, Entry, Node, Span};
+use crate::tree::{Data, Entry, Node};
 use crate::validate;
 use crate::values::load::{RATE, Rate, rate};
 use crate::values::number::{SHARE, share};
 use crate::values::time::{DURATION, duration};
 use llmscen_core::check::{Check, Subject};
 use llmscen_core::metric::Metric;
+use llmscen_core::plan::Case;
 use llmscen_core::search::{Goal, SearchSpec};
 use std::collections::BTreeSet;
 
@@ -188,39 +189,45 @@ fn initial_value(root: &Node, path: &str) -> Option<f64> {
     }
 }
 
-/// Reports a search without the limits that its goal needs.
-pub(crate) fn report_no_goal(goal: Goal, place: Span, review: &mut Review) {
-    let (message, help) = match goal {
-        Goal::Slo => ("a search without limits", "Add limits to `slo`, for example `slo: [\"ttft.p95 < 500ms\"]`."),
-        Goal::Goodput => (
-            "a search for goodput without a `goodput(…)` limit",
-            "Define a good request in `slo`, for example `slo: [\"goodput(ttft < 500ms) >= 90%\"]`.",
-        ),
+/// Reports limits that do not fit the search: none for its goal, and those that end a probe early, refer to another run, or are
+/// easier to meet with more load.
+pub(crate) fn check_limits(root: &Node, cases: &[Case], review: &mut Review) {
+    let Some(entry) = root.entry_at("search") else { return };
+    let checks = || cases.iter().flat_map(|case| &case.checks);
+    let is_goodput = root.get("search.goal").and_then(Node::text).is_some_and(|goal| goal == "goodput");
+    let has_goal = |case: &Case| match is_goodput {
+        true => case.checks.iter().any(|check| matches!(check.subject, Subject::Goodput(_))),
+        false => !case.checks.is_empty(),
     };
-    review.push(Mistake::new(place, message, "nothing to search for").help(help));
-}
-
-/// Reports `abort` in a search.
-pub(crate) fn report_abort(place: Span, review: &mut Review) {
-    let mistake = Mistake::new(place, "`abort` in a search", "a search stops hopeless probes itself");
-    review.push(mistake.help("Remove it: a probe ends as soon as more requests cannot change its result."));
-}
-
-/// Reports relative limits in a search.
-pub(crate) fn report_relative(place: Span, review: &mut Review) {
-    let mistake = Mistake::new(place, "a relative limit in a search", "the other run had another load");
-    review.push(mistake.help("Use limits with numbers, such as `ttft.p95 < 500ms`."));
+    if review.is_section_clean("slo") && !cases.iter().all(has_goal) {
+        let (message, help) = match is_goodput {
+            true => (
+                "a search for goodput without a `goodput(…)` limit",
+                "Define a good request in `slo`, for example `slo: [\"goodput(ttft < 500ms) >= 90%\"]`.",
+            ),
+            false => ("a search without limits", "Add limits to `slo`, for example `slo: [\"ttft.p95 < 500ms\"]`."),
+        };
+        review.push(Mistake::new(entry.key_at, message, "nothing to search for").help(help));
+    }
+    let place = root.entry_at("slo").map_or(entry.key_at, |slo| slo.key_at);
+    if let Some(check) = checks().find(|check| !is_goodput && grows_with_load(check)) {
+        let message = format!("`{}` in a search for the largest load", check.expr);
+        let mistake = Mistake::new(place, message, "throughput increases with the load");
+        review.push(mistake.help("Limit a metric that gets worse under load, such as `ttft.p95`, `tpot.p95` or `error_rate`."));
+    }
+    if checks().any(|check| check.abort.is_some()) {
+        let mistake = Mistake::new(place, "`abort` in a search", "a search stops hopeless probes itself");
+        review.push(mistake.help("Remove it: a probe ends as soon as more requests cannot change its result."));
+    }
+    if checks().any(|check| check.relative.is_some()) {
+        let mistake = Mistake::new(place, "a relative limit in a search", "the other run had another load");
+        review.push(mistake.help("Use limits with numbers, such as `ttft.p95 < 500ms`."));
+    }
 }
 
 /// Whether a limit is easier to meet with more load, so that there is no largest load.
-pub(crate) fn grows_with_load(check: &Check) -> bool {
+fn grows_with_load(check: &Check) -> bool {
     use Metric::{OutputTps, OutputTpsPerGpu, RequestThroughput, TotalTps};
     let total = |metric| matches!(metric, RequestThroughput | OutputTps | TotalTps | OutputTpsPerGpu);
     matches!(check.subject, Subject::Metric { metric, .. } if total(metric)) && !check.op.is_ceiling()
-}
-
-/// Reports such a limit.
-pub(crate) fn report_growing(place: Span, expr: &str, review: &mut Review) {
-    let mistake = Mistake::new(place, format!("`{expr}` in a search for the largest load"), "throughput increases with the load");
-    review.push(mistake.help("Limit a metric that gets worse under load, such as `ttft.p95`, `tpot.p95` or `error_rate`."));
 }

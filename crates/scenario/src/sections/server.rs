@@ -248,100 +248,55 @@ pub(crate) fn check_same(cases: &[Case], root: &Node, axes: &BTreeSet<String>, r
 /// Values that presets insert.
 struct Endpoint<'a> {
     /// The model name.
-    pub model: &'a str,
+    model: &'a str,
     /// The host of the target's URL, without brackets.
-    pub host: &'a str,
-    pub port: &'a str,
+    host: &'a str,
+    port: &'a str,
 }
 
 /// A known server.
 struct Preset {
-    pub name: &'static str,
+    name: &'static str,
     /// Its command; `MODEL`, `HOST` and `PORT` are replaced.
-    pub command: &'static [&'static str],
+    command: &'static str,
     /// Its environment, likewise.
-    pub env: &'static [(&'static str, &'static str)],
+    env: &'static [(&'static str, &'static str)],
     /// Path that returns 200 when it is ready.
-    pub ready: &'static str,
+    ready: &'static str,
     /// Path of its metrics.
-    pub metrics: Option<&'static str>,
+    metrics: Option<&'static str>,
+}
+
+const fn preset(name: &'static str, command: &'static str, metrics: Option<&'static str>) -> Preset {
+    Preset { name, command, env: &[], ready: "/health", metrics }
 }
 
 const PRESETS: [Preset; 7] = [
-    Preset {
-        name: "vllm",
-        command: &["vllm", "serve", "MODEL", "--host", "HOST", "--port", "PORT"],
-        env: &[],
-        ready: "/health",
-        metrics: Some("/metrics"),
-    },
-    Preset {
-        name: "lmdeploy",
-        command: &["lmdeploy", "serve", "api_server", "MODEL", "--server-name", "HOST", "--server-port", "PORT"],
-        env: &[],
-        ready: "/health",
-        metrics: Some("/metrics"),
-    },
-    Preset {
-        name: "sglang",
-        command: &[
-            "python3",
-            "-m",
-            "sglang.launch_server",
-            "--model-path",
-            "MODEL",
-            "--host",
-            "HOST",
-            "--port",
-            "PORT",
-            "--enable-metrics",
-        ],
-        env: &[],
-        ready: "/health",
-        metrics: Some("/metrics"),
-    },
-    Preset {
-        name: "llama-server",
-        command: &["llama-server", "-m", "MODEL", "--host", "HOST", "--port", "PORT", "--metrics"],
-        env: &[],
-        ready: "/health",
-        metrics: Some("/metrics"),
-    },
-    Preset {
-        name: "transformers",
-        command: &["transformers", "serve", "MODEL", "--host", "HOST", "--port", "PORT"],
-        env: &[],
-        ready: "/health",
-        metrics: None,
-    },
-    Preset {
-        name: "ollama",
-        command: &["ollama", "serve"],
-        env: &[("OLLAMA_HOST", "HOST:PORT")],
-        ready: "/api/version",
-        metrics: None,
-    },
-    Preset {
-        name: "tgi",
-        command: &["text-generation-launcher", "--model-id", "MODEL", "--hostname", "HOST", "--port", "PORT"],
-        env: &[],
-        ready: "/health",
-        metrics: Some("/metrics"),
-    },
+    preset("vllm", "vllm serve MODEL --host HOST --port PORT", Some("/metrics")),
+    preset("lmdeploy", "lmdeploy serve api_server MODEL --server-name HOST --server-port PORT", Some("/metrics")),
+    preset(
+        "sglang",
+        "python3 -m sglang.launch_server --model-path MODEL --host HOST --port PORT --enable-metrics",
+        Some("/metrics"),
+    ),
+    preset("llama-server", "llama-server -m MODEL --host HOST --port PORT --metrics", Some("/metrics")),
+    preset("transformers", "transformers serve MODEL --host HOST --port PORT", None),
+    Preset { env: &[("OLLAMA_HOST", "HOST:PORT")], ready: "/api/version", ..preset("ollama", "ollama serve", None) },
+    preset("tgi", "text-generation-launcher --model-id MODEL --hostname HOST --port PORT", Some("/metrics")),
 ];
 
 impl Preset {
-    pub fn command(&self, on: &Endpoint<'_>) -> Vec<String> {
-        let word = |word: &&str| match *word {
-            "MODEL" => on.model.to_owned(),
-            "HOST" => on.host.to_owned(),
-            "PORT" => on.port.to_owned(),
-            word => word.to_owned(),
+    fn command(&self, on: &Endpoint<'_>) -> Vec<String> {
+        let word = |word| match word {
+            "MODEL" => on.model,
+            "HOST" => on.host,
+            "PORT" => on.port,
+            word => word,
         };
-        self.command.iter().map(word).collect()
+        self.command.split(' ').map(|part| word(part).to_owned()).collect()
     }
 
-    pub fn env(&self, on: &Endpoint<'_>) -> Vec<(String, String)> {
+    fn env(&self, on: &Endpoint<'_>) -> Vec<(String, String)> {
         let host = if on.host.contains(':') { format!("[{}]", on.host) } else { on.host.to_owned() };
         let value = |value: &str| value.replace("HOST", &host).replace("PORT", on.port);
         self.env.iter().map(|(name, template)| ((*name).to_owned(), value(template))).collect()
