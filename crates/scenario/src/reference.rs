@@ -226,10 +226,7 @@ mod tests {
         let cases = blocks.map(|block| {
             let given = |line: &str| block.starts_with(line.split(' ').next().unwrap_or_default());
             let rest: String = rest.iter().filter(|line| !given(line)).map(|line| format!("{line}\n")).collect();
-            let text = Some(format!("version: 1\nname: t\n{rest}{block}"));
-            let input = crate::Input { path: "t.yaml".as_ref(), text, env: &std::collections::BTreeMap::new(), set: &[] };
-            let loaded = crate::load(&input).unwrap_or_else(|faults| panic!("{}", faults.render(false, 120)));
-            loaded.plan.cases.len()
+            crate::tests::plan(&format!("version: 1\nname: t\n{rest}{block}")).cases.len()
         });
         assert_eq!(cases.collect::<Vec<_>>(), [4, 6, 6, 1, 1, 1]);
     }

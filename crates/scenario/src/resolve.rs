@@ -332,13 +332,13 @@ fn hide_in_text(text: &str, names: &[(String, String)]) -> String {
 
 #[cfg(test)]
 mod tests {
+    use crate::tests::load_with;
     use crate::{Input, Loaded, load, reload};
     use std::collections::BTreeMap;
     use std::path::Path;
 
     fn read(target: &str, env: &[(&str, &str)]) -> Loaded {
-        let env = env.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
-        load(&Input { path: Path::new("t.yaml"), text: Some(text(target)), env: &env, set: &[] }).unwrap()
+        load_with(&text(target), env, &[]).unwrap()
     }
 
     fn text(target: &str) -> String {
@@ -411,7 +411,7 @@ mod tests {
     #[test]
     fn keys_that_only_sound_like_secrets_are_written_as_they_are() {
         let text = text("{url: simulator}") + "request: {max_tokens: 5, extra: {max_completion_tokens: 7, api_key: abc}}\n";
-        let loaded = load(&Input { path: Path::new("t.yaml"), text: Some(text), env: &BTreeMap::new(), set: &[] }).unwrap();
+        let loaded = load_with(&text, &[], &[]).unwrap();
         assert!(
             loaded.plan.resolved.contains("max_completion_tokens: 7") && !loaded.plan.resolved.contains("abc"),
             "{}",
@@ -432,12 +432,11 @@ mod tests {
     }
 
     fn read_command(server: &str, env: &[(&str, &str)]) -> Loaded {
-        let env: BTreeMap<String, String> = env.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
         let text = format!(
             "version: 1\nname: t\ntarget:\n  url: http://127.0.0.1:9/v1/chat/completions\n  model: m\n  api_key: sk-target\n  \
              server: {{ ready: {{ log: up }}, {server} }}\ndataset: openqa\nload: {{concurrency: 1, requests: 1}}\n"
         );
-        load(&Input { path: Path::new("t.yaml"), text: Some(text), env: &env, set: &[] }).unwrap()
+        load_with(&text, env, &[]).unwrap()
     }
 
     #[test]

@@ -276,6 +276,7 @@ impl Found {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::tests::load_with;
     use crate::{Input, load, reload};
     use std::path::Path;
 
@@ -286,9 +287,8 @@ mod tests {
     }
 
     fn secrets(sections: &str, env: &[(&str, &str)]) -> Vec<String> {
-        let env = env.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
         let text = format!("version: 1\nname: chat-team-blue\nload: {{concurrency: 1, requests: 1}}\n{sections}");
-        let loaded = load(&Input { path: Path::new("t.yaml"), text: Some(text), env: &env, set: &[] });
+        let loaded = load_with(&text, env, &[]);
         let plan = loaded.unwrap_or_else(|faults| panic!("{}", faults.render(false, 120))).plan;
         assert!(plan.cases.iter().all(|case| case.target.of_scenario == plan.secrets));
         plan.secrets.iter().map(|secret| secret.expose().to_owned()).collect()

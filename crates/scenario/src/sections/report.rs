@@ -222,17 +222,16 @@ fn decode_files(draft: &Draft<'_>, path: &str) -> Files {
 
 #[cfg(test)]
 mod tests {
-    use crate::{Input, load};
+    use crate::tests::load_with;
+
     use llmscen_core::artifacts::{Bodies, Store};
-    use std::collections::BTreeMap;
-    use std::path::Path;
 
     fn report(section: &str) -> Result<(Vec<Store>, Bodies), String> {
         let text = format!(
             "version: 1\nname: t\ntarget: {{ url: simulator }}\ndataset: {{ kind: prompt, text: x }}\n\
              load: {{ concurrency: 1, requests: 1 }}\n{section}"
         );
-        let loaded = load(&Input { path: Path::new("t.yaml"), text: Some(text), env: &BTreeMap::new(), set: &[] });
+        let loaded = load_with(&text, &[], &[]);
         loaded.map(|loaded| (loaded.plan.report.store, loaded.plan.report.bodies)).map_err(|faults| faults.render(false, 120))
     }
 

@@ -141,21 +141,19 @@ pub(crate) fn decode_metrics(draft: &Draft<'_>, review: &mut Review) -> Option<S
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Input, load};
+    use crate::tests::load_with;
+
     use llmscen_core::telemetry::TelemetrySpec;
     use llmscen_core::units::Nanos;
-    use std::collections::BTreeMap;
-    use std::path::Path;
 
     fn telemetry(section: &str) -> Result<TelemetrySpec, String> {
         let text = format!(
             "version: 1\nname: t\ntarget: {{ url: simulator }}\ndataset: {{ kind: prompt, text: x }}\n\
              load: {{ concurrency: 1, requests: 1 }}\n{section}"
         );
-        let loaded = load(&Input { path: Path::new("t.yaml"), text: Some(text), env: &BTreeMap::new(), set: &[] });
+        let loaded = load_with(&text, &[], &[]);
         let plan = loaded.map_err(|faults| faults.render(false, 120))?.plan;
-        let input = Input { path: Path::new("p.yaml"), text: Some(plan.resolved), env: &BTreeMap::new(), set: &[] };
-        assert_eq!(load(&input).unwrap().plan.telemetry, plan.telemetry, "the resolved plan says the same");
+        assert_eq!(crate::tests::plan(&plan.resolved).telemetry, plan.telemetry, "the resolved plan says the same");
         Ok(plan.telemetry)
     }
 
@@ -194,8 +192,7 @@ mod tests {
             "version: 1\nname: t\ntarget: {{ url: simulator{section} }}\ndataset: {{ kind: prompt, text: x }}\n\
              load: {{ concurrency: 1, requests: 1 }}\n"
         );
-        let env = BTreeMap::from([("TOKEN".to_owned(), "s3cret".to_owned())]);
-        let plan = load(&Input { path: Path::new("t.yaml"), text: Some(text), env: &env, set: &[] }).unwrap().plan;
+        let plan = load_with(&text, &[("TOKEN", "s3cret")], &[]).unwrap().plan;
         assert!(!plan.resolved.contains("s3cret"));
         let secrets = plan.cases[0].target.secrets().map(|secret| secret.expose()).collect();
         (plan.cases[0].target.metrics.clone(), secrets)

@@ -236,9 +236,6 @@ pub(crate) fn draw(root: &mut Node, swept: &BTreeSet<String>) {
 mod tests {
     use super::*;
     use crate::parse::parse;
-    use crate::{Input, load};
-    use std::collections::BTreeMap;
-    use std::path::Path;
 
     #[test]
     fn percents_are_exact() {
@@ -318,7 +315,7 @@ mod tests {
             "version: 1\nname: t\ntarget: {{ url: http://h/v1/chat/completions, model: m }}\ndataset: {dataset}\n\
              load: {{ concurrency: 1, requests: 1 }}\n{more}"
         );
-        load(&Input { path: Path::new("t.yaml"), text: Some(text), env: &BTreeMap::new(), set: &[] }).unwrap().plan
+        crate::tests::plan(&text)
     }
 
     #[test]

@@ -1,16 +1,12 @@
 use super::*;
-use crate::{Input, load};
+use crate::tests::load_with;
 use llmscen_core::plan::Plan;
-use std::collections::BTreeMap;
-use std::path::Path;
 
 fn plan(target: &str, more: &str) -> Plan {
     let text = format!(
         "version: 1\nname: t\ntarget: {{ {target} }}\ndataset: {{ kind: prompt, text: x }}\nload: {{ concurrency: 1, requests: 1 }}\n{more}"
     );
-    let env = BTreeMap::from([("TOK".to_owned(), "t0ken".to_owned())]);
-    let input = Input { path: Path::new("t.yaml"), text: Some(text), env: &env, set: &[] };
-    load(&input).unwrap_or_else(|faults| panic!("{}", faults.render(false, 120))).plan
+    load_with(&text, &[("TOK", "t0ken")], &[]).unwrap_or_else(|faults| panic!("{}", faults.render(false, 120))).plan
 }
 
 fn server(plan: &Plan, case: usize) -> &ManagedServer {
@@ -83,16 +79,13 @@ fn numbers_are_the_text_that_they_are_written_as() {
     let text = format!(
         "version: 1\nname: t\ntarget: {{ {URL}, {server} }}\ndataset: {{ kind: prompt, text: x }}\nload: {{ concurrency: 1, requests: 1 }}\n"
     );
-    let set =
-        [("target.server.env.OTHER".to_owned(), "012".to_owned()), ("target.server.args.hex".to_owned(), "0x10".to_owned())];
-    let none = BTreeMap::new();
-    let plan = load(&Input { path: Path::new("t.yaml"), text: Some(text), env: &none, set: &set }).unwrap().plan;
+    let set = [("target.server.env.OTHER", "012"), ("target.server.args.hex", "0x10")];
+    let plan = load_with(&text, &[], &set).unwrap().plan;
     let own = self::server(&plan, 0);
     assert_eq!(own.command.join(" "), "s 1e3 7 --share 0.90 -n 4 --on --hex 0x10");
     let env: Vec<String> = own.env.iter().map(|(name, value)| format!("{name}={}", value.expose())).collect();
     assert_eq!(env, ["OMP_NUM_THREADS=2", "RATE=0.50", "ON=True", "OTHER=012"]);
-    let again = load(&Input { path: Path::new("p.yaml"), text: Some(plan.resolved.clone()), env: &none, set: &[] }).unwrap().plan;
-    assert_eq!(again, plan);
+    assert_eq!(crate::tests::plan(&plan.resolved), plan);
 }
 
 #[test]
@@ -103,9 +96,7 @@ fn swept_numbers_are_the_text_that_they_are_written_as() {
     let seen: Vec<_> =
         (0..plan.cases.len()).map(|case| (server(&plan, case).command.join(" "), plan.cases[case].id.as_str())).collect();
     assert_eq!(seen, [("s --share 0.90".to_owned(), "share=0.90"), ("s --share 0.950".to_owned(), "share=0.950")]);
-    let none = BTreeMap::new();
-    let again = load(&Input { path: Path::new("p.yaml"), text: Some(plan.resolved.clone()), env: &none, set: &[] }).unwrap().plan;
-    assert_eq!(again, plan);
+    assert_eq!(crate::tests::plan(&plan.resolved), plan);
 }
 
 #[test]

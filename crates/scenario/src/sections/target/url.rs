@@ -85,9 +85,9 @@ fn spliced(parts: &[Part], cut: usize, rest: &str) -> Option<Vec<Part>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Input, Loaded, load};
+    use crate::Loaded;
+    use crate::tests::load_with;
     use llmscen_core::target::Place;
-    use std::path::Path;
 
     #[test]
     fn a_base_url_is_completed_and_no_other() {
@@ -130,10 +130,8 @@ mod tests {
     }
 
     fn read(target: &str, rest: &str, env: &[(&str, &str)]) -> Loaded {
-        let env = env.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
         let text = format!("version: 1\nname: t\ntarget: {target}\nload: {{concurrency: 1, requests: 1}}\n{rest}\n");
-        let input = Input { path: Path::new("t.yaml"), text: Some(text), env: &env, set: &[] };
-        load(&input).unwrap_or_else(|faults| panic!("{}", faults.render(false, 120)))
+        load_with(&text, env, &[]).unwrap_or_else(|faults| panic!("{}", faults.render(false, 120)))
     }
 
     fn urls(loaded: &Loaded) -> Vec<&str> {
