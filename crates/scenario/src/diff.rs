@@ -33,7 +33,8 @@ const ENDS: &str = "abort";
 /// The parser's message where one of them is not YAML.
 pub fn differences(base: &str, other: &str) -> Result<Vec<Difference>, String> {
     let read = |text: &str| serde_yaml::from_str::<Value>(text).map_err(|error| error.to_string());
-    let (base, other) = (read(base)?, read(other)?);
+    let base = read(base)?;
+    let other = read(other)?;
     let mut found = Vec::new();
     collect_differences(String::new(), Some(&base), Some(&other), &mut found);
     let aborts = [&base, &other].iter().any(|plan| may_abort(plan));

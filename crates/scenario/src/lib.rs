@@ -5,12 +5,12 @@
 #![cfg_attr(not(test), deny(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
-pub mod check;
+pub(crate) mod check;
 pub(crate) mod compile;
 pub(crate) mod defaults;
 pub mod diff;
 pub(crate) mod expand;
-pub mod fault;
+pub(crate) mod fault;
 pub mod import;
 pub(crate) mod merge;
 pub(crate) mod parse;
@@ -18,7 +18,7 @@ pub(crate) mod reference;
 pub mod render;
 pub(crate) mod resolve;
 pub(crate) mod rules;
-pub mod schema;
+pub(crate) mod schema;
 pub(crate) mod schema_table;
 pub(crate) mod secrets;
 pub(crate) mod sections;

@@ -130,7 +130,8 @@ fn add_base(
     review: &mut Review,
 ) -> Option<()> {
     let at = extends.value.at;
-    let (nothing, none) = (Node::new(at, Data::Null), BTreeSet::new());
+    let nothing = Node::new(at, Data::Null);
+    let none = BTreeSet::new();
     let variables = Variables::new(env, &nothing, &none);
     let value = variables.text(&extends.value, review);
     let Some(named) = value.text() else {

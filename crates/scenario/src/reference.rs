@@ -2,6 +2,7 @@
 
 use crate::schema_table::{Block, Default, Field, Kind};
 use crate::sections::scenario::{SCENARIO, section_of};
+use crate::validate::{number_range, whole_range};
 use std::fmt::Write;
 
 const HEAD: &str = "# The scenario file
@@ -79,7 +80,8 @@ fn write_row(page: &mut String, field: &'static Field) {
         Default::Where(beside, words, yaml) => format!("{} with `{beside}: {}`", code(yaml), words.join("`, `")),
     };
     let example = field.example.map_or(String::new(), |yaml| code(&format!("{}: {yaml}", field.name)));
-    let (kind, doc) = (describe_kind(&field.kind).replace('|', "\\|"), field.doc.replace('|', "\\|"));
+    let kind = describe_kind(&field.kind).replace('|', "\\|");
+    let doc = field.doc.replace('|', "\\|");
     let _ = writeln!(page, "| `{}` | {kind} | {default} | {doc} | {example} |", field.name);
 }
 
@@ -87,8 +89,9 @@ fn write_row(page: &mut String, field: &'static Field) {
 fn describe_kind(kind: &'static Kind) -> String {
     match kind {
         Kind::Bool => "`true`, `false`".to_owned(),
-        Kind::Whole(low, high) => whole_range(*low, *high),
-        Kind::Number(low, high) => number_range(*low, *high),
+        Kind::Whole(low, high) if low == high => format!("`{low}`"),
+        Kind::Whole(low, high) => without_article(whole_range(*low, *high)),
+        Kind::Number(low, high) => without_article(number_range(*low, *high)),
         Kind::Text => "text".to_owned(),
         Kind::Secret => "text, kept secret".to_owned(),
         Kind::File => "file or folder".to_owned(),
@@ -108,21 +111,8 @@ fn describe_kind(kind: &'static Kind) -> String {
     }
 }
 
-fn whole_range(low: i64, high: i64) -> String {
-    match (low, high) {
-        (low, high) if low == high => format!("`{low}`"),
-        (i64::MIN, _) => "whole number".to_owned(),
-        (low, high) if high >= i64::from(u32::MAX) => format!("whole number, {low} or more"),
-        (low, high) => format!("whole number, {low} to {high}"),
-    }
-}
-
-fn number_range(low: f64, high: f64) -> String {
-    match (low == f64::MIN_POSITIVE, high.is_finite()) {
-        (true, _) => "number above 0".to_owned(),
-        (false, true) => format!("number, {low} to {high}"),
-        (false, false) => format!("number, {low} or more"),
-    }
+fn without_article(range: String) -> String {
+    range.trim_start_matches("a ").to_owned()
 }
 
 #[cfg(test)]

@@ -236,43 +236,15 @@ impl Writer<'_> {
         let mut shown = String::new();
         let mut done = 0;
         for range in hidden.iter().filter(|range| range.start < start + text.len() && start < range.end) {
-            let (from, to) = (range.start.saturating_sub(start), (range.end - start).min(text.len()));
+            let from = range.start.saturating_sub(start);
+            let to = (range.end - start).min(text.len());
             shown += &escape_text(&text[done..from], TextSyntax::Text);
             shown += &self.name(node, "url");
             done = to;
         }
         shown + &escape_text(&text[done..], TextSyntax::Text)
     }
-}
 
-/// Whether values of this kind are words of a command.
-fn is_command_leaf(leaf: &'static Leaf) -> bool {
-    std::ptr::eq(leaf, &COMMAND) || std::ptr::eq(leaf, &ARGUMENT)
-}
-
-/// All secrets of a target, longest first.
-fn known_secrets(root: &Node) -> Vec<String> {
-    let mut all: Vec<String> = Vec::new();
-    let mut take = |node: &Node| match &node.data {
-        Data::List(items) => all.extend(items.iter().filter_map(|item| Some(item.string()?))),
-        _ => all.extend(node.string()),
-    };
-    root.entry_at("target.api_key").iter().for_each(|entry| take(&entry.value));
-    for path in ["target.headers", "target.server.env", "target.server.args"] {
-        let entries = root.entry_at(path).map(|entry| entry.value.entries()).unwrap_or_default();
-        entries.iter().filter(|entry| is_secret_name(&entry.key)).for_each(|entry| take(&entry.value));
-    }
-    let words = root.entry_at("target.server.command").and_then(|entry| command(&entry.value)).unwrap_or_default();
-    all.extend(behind_flags(&words).into_iter().map(|(_, value)| value));
-    // The last word of `Bearer sk-1` is a secret too.
-    all.extend(all.clone().iter().filter_map(|value| Some(value.rsplit_once(' ')?.1.to_owned())));
-    all.retain(|value| looks_secret(value));
-    all.sort_by(|a, b| b.len().cmp(&a.len()).then_with(|| a.cmp(b)));
-    all.dedup();
-    all
-}
-
-impl Writer<'_> {
     /// Writes a command or an argument.
     fn words(&mut self, node: &Node, name: &str) -> Value {
         match &node.data {
@@ -322,6 +294,33 @@ impl Writer<'_> {
         };
         Value::from(parts.iter().map(one).collect::<String>())
     }
+}
+
+/// Whether values of this kind are words of a command.
+fn is_command_leaf(leaf: &'static Leaf) -> bool {
+    std::ptr::eq(leaf, &COMMAND) || std::ptr::eq(leaf, &ARGUMENT)
+}
+
+/// All secrets of a target, longest first.
+fn known_secrets(root: &Node) -> Vec<String> {
+    let mut all: Vec<String> = Vec::new();
+    let mut take = |node: &Node| match &node.data {
+        Data::List(items) => all.extend(items.iter().filter_map(|item| Some(item.string()?))),
+        _ => all.extend(node.string()),
+    };
+    root.entry_at("target.api_key").iter().for_each(|entry| take(&entry.value));
+    for path in ["target.headers", "target.server.env", "target.server.args"] {
+        let entries = root.entry_at(path).map(|entry| entry.value.entries()).unwrap_or_default();
+        entries.iter().filter(|entry| is_secret_name(&entry.key)).for_each(|entry| take(&entry.value));
+    }
+    let words = root.entry_at("target.server.command").and_then(|entry| command(&entry.value)).unwrap_or_default();
+    all.extend(behind_flags(&words).into_iter().map(|(_, value)| value));
+    // The last word of `Bearer sk-1` is a secret too.
+    all.extend(all.clone().iter().filter_map(|value| Some(value.rsplit_once(' ')?.1.to_owned())));
+    all.retain(|value| looks_secret(value));
+    all.sort_by(|a, b| b.len().cmp(&a.len()).then_with(|| a.cmp(b)));
+    all.dedup();
+    all
 }
 
 /// Replaces secrets in a text by variables.

@@ -140,7 +140,7 @@ pub(crate) fn value(entry: &Entry, kind: &'static Kind, review: &mut Review) {
         _ if node.is_open() => return,
         Kind::Bool if !matches!(node.data, Data::Bool(_)) => "`true` or `false`".to_owned(),
         Kind::Whole(low, high) if !node.integer().is_some_and(|n| (*low..=*high).contains(&n)) => whole_range(*low, *high),
-        Kind::Number(low, high) if !node.number().is_some_and(|n| (*low..=*high).contains(&n)) => range(*low, *high),
+        Kind::Number(low, high) if !node.number().is_some_and(|n| (*low..=*high).contains(&n)) => number_range(*low, *high),
         Kind::Text | Kind::Secret if node.text().is_none() => return review.push(not_text(entry)),
         Kind::Template if node.text().is_none() && !matches!(node.data, Data::Map(_)) => {
             "a file name, or the body as a mapping".to_owned()
@@ -184,9 +184,11 @@ fn not_text(entry: &Entry) -> Mistake {
     }
 }
 
-fn whole_range(low: i64, high: i64) -> String {
+pub(crate) fn whole_range(low: i64, high: i64) -> String {
     if low == high {
         format!("{low}")
+    } else if low == i64::MIN {
+        "a whole number".to_owned()
     } else if high >= i64::from(u32::MAX) {
         format!("a whole number, {low} or more")
     } else {
@@ -194,7 +196,7 @@ fn whole_range(low: i64, high: i64) -> String {
     }
 }
 
-fn range(low: f64, high: f64) -> String {
+pub(crate) fn number_range(low: f64, high: f64) -> String {
     match (low.is_finite(), high.is_finite()) {
         (true, true) => format!("a number from {low} to {high}"),
         (true, false) if low == f64::MIN_POSITIVE => "a number above 0".to_owned(),

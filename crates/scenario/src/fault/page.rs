@@ -45,9 +45,11 @@ impl SourceCode for Page {
     ) -> Result<Box<dyn SpanContents<'a> + 'a>, MietteError> {
         let text = &*self.text;
         let whole = text.read_span(span, before, after)?;
-        let (mut range, mut line) = (whole.span().offset()..whole.span().offset() + whole.data().len(), whole.line());
+        let mut range = whole.span().offset()..whole.span().offset() + whole.data().len();
+        let mut line = whole.line();
         if whole.data().split(|byte| *byte == b'\n').any(|line| line.len() > WIDEST) {
-            let (start, end) = (span.offset().min(text.len()), (span.offset() + span.len()).min(text.len()));
+            let start = span.offset().min(text.len());
+            let end = (span.offset() + span.len()).min(text.len());
             let line_start = text.as_bytes()[..start].iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
             let line_end = text.as_bytes()[end..].iter().position(|byte| *byte == b'\n').map_or(text.len(), |at| end + at);
             let from = text.floor_char_boundary(start.saturating_sub(AROUND)).max(line_start);

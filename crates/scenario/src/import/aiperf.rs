@@ -90,7 +90,8 @@ fn extra(draft: &mut Draft) -> Result<(), ImportError> {
 }
 
 fn load(draft: &mut Draft) -> Result<(), ImportError> {
-    let (users, rates) = (draft.numbers("--concurrency")?, draft.numbers("--request-rate")?);
+    let users = draft.numbers("--concurrency")?;
+    let rates = draft.numbers("--request-rate")?;
     let replayed = draft.get("dataset/kind").is_some_and(|kind| kind == "trace");
     if draft.is_on("--fixed-schedule") || replayed && rates.is_empty() && users.is_empty() {
         replay(draft)?;
@@ -322,7 +323,8 @@ fn kind(draft: &mut Draft) -> Result<&'static str, ImportError> {
 }
 
 fn random(draft: &mut Draft) -> Result<(), ImportError> {
-    let (mean, sd) = (draft.number("--isl")?.unwrap_or(550.0), draft.number("--isl-stddev")?.unwrap_or(0.0));
+    let mean = draft.number("--isl")?.unwrap_or(550.0);
+    let sd = draft.number("--isl-stddev")?.unwrap_or(0.0);
     draft.account("--isl --isl-stddev", &["dataset/tokens"]);
     draft.set("dataset/tokens", about(mean, sd));
     let pool = draft.number("--num-prefix-prompts")?.unwrap_or(0.0);

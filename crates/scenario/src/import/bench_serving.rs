@@ -170,8 +170,7 @@ fn drawn(draft: &mut Draft, kind: &str, script: &Script) -> Result<(), ImportErr
     for (flag, path) in lengths.into_iter().filter(|(_, path)| kind == "random" || *path == "request/max_tokens") {
         let given = draft.number(flag)?;
         let length = given.or(script.length).ok_or(ImportError::Missing(flag))?;
-        draft.set_default(flag, path, ranged(length, ratio));
-        draft.carry_value(flag, path, ranged(length, ratio));
+        draft.carry_or_default(flag, path, ranged(length, ratio));
         draft.account("--random-range-ratio", &[path]);
     }
     if kind == "random" {
@@ -228,8 +227,7 @@ fn prefix(draft: &mut Draft) -> Result<(), ImportError> {
         [("--gsp-question-len", "dataset/tokens", 128.0), ("--gsp-output-len", "request/max_tokens", 256.0)]
     {
         let length = draft.number(flag)?.unwrap_or(default);
-        draft.set_default(flag, path, ranged(length, ratio));
-        draft.carry_value(flag, path, ranged(length, ratio));
+        draft.carry_or_default(flag, path, ranged(length, ratio));
         draft.account("--gsp-range-ratio", &[path]);
     }
     Ok(())

@@ -158,6 +158,14 @@ impl Draft {
         self.account(flag, &[path]);
     }
 
+    /// Sets a key to a value that comes from a flag, or to the tool's default.
+    pub fn carry_or_default(&mut self, flag: &str, path: &'static str, value: impl Into<Value>) {
+        if !self.has(flag) {
+            self.filled.push(path);
+        }
+        self.carry_value(flag, path, value);
+    }
+
     /// Sets a key to `value` where a switch was given.
     pub fn carry_switch(&mut self, flag: &str, path: &str, value: impl Into<Value>) {
         if self.has(flag) {
@@ -260,54 +268,7 @@ impl Draft {
             }
         }
     }
-}
 
-fn set(tree: &mut Map<String, Value>, path: &str, value: Value) {
-    match path.split_once('/') {
-        None => {
-            tree.insert(path.to_owned(), value);
-        }
-        Some((key, rest)) => {
-            let inner = tree.entry(key).or_insert_with(|| json!({}));
-            if !inner.is_object() {
-                *inner = json!({});
-            }
-            if let Value::Object(inner) = inner {
-                set(inner, rest, value);
-            }
-        }
-    }
-}
-
-/// Escapes `${…}` and `{{ … }}` in all texts of a value.
-fn escaped(value: Value) -> Value {
-    match value {
-        Value::String(text) => Value::from(text.replace("${", "$${").replace("{{", "{{ '{{' }}")),
-        Value::Array(items) => items.into_iter().map(escaped).collect(),
-        Value::Object(fields) => Value::Object(fields.into_iter().map(|(key, value)| (key, escaped(value))).collect()),
-        other => other,
-    }
-}
-
-/// The order of sections in the file.
-const ORDER: [&str; 14] = [
-    "version",
-    "name",
-    "description",
-    "seed",
-    "target",
-    "request",
-    "dataset",
-    "load",
-    "matrix",
-    "rounds",
-    "pause",
-    "search",
-    "slo",
-    "report",
-];
-
-impl Draft {
     pub fn accounts(&self) -> Vec<Account> {
         let account = |given: &GivenFlag| Account {
             flag: given.shown(),
@@ -383,6 +344,51 @@ impl Draft {
         Ok(Imported { yaml: format!("{head}{body}"), accounts })
     }
 }
+
+fn set(tree: &mut Map<String, Value>, path: &str, value: Value) {
+    match path.split_once('/') {
+        None => {
+            tree.insert(path.to_owned(), value);
+        }
+        Some((key, rest)) => {
+            let inner = tree.entry(key).or_insert_with(|| json!({}));
+            if !inner.is_object() {
+                *inner = json!({});
+            }
+            if let Value::Object(inner) = inner {
+                set(inner, rest, value);
+            }
+        }
+    }
+}
+
+/// Escapes `${…}` and `{{ … }}` in all texts of a value.
+fn escaped(value: Value) -> Value {
+    match value {
+        Value::String(text) => Value::from(text.replace("${", "$${").replace("{{", "{{ '{{' }}")),
+        Value::Array(items) => items.into_iter().map(escaped).collect(),
+        Value::Object(fields) => Value::Object(fields.into_iter().map(|(key, value)| (key, escaped(value))).collect()),
+        other => other,
+    }
+}
+
+/// The order of sections in the file.
+const ORDER: [&str; 14] = [
+    "version",
+    "name",
+    "description",
+    "seed",
+    "target",
+    "request",
+    "dataset",
+    "load",
+    "matrix",
+    "rounds",
+    "pause",
+    "search",
+    "slo",
+    "report",
+];
 
 /// Converts a text to a scenario's name; `fallback` where no character of it is allowed.
 pub(super) fn name(text: &str, fallback: &str) -> String {

@@ -97,7 +97,8 @@ fn dataset(draft: &mut Draft) -> Result<(), ImportError> {
         "synthetic_image" => {
             draft.set("dataset/kind", "images");
             let side = |side: Option<f64>| side.unwrap_or(512.0);
-            let (width, height) = (data.number(draft, "width")?, data.number(draft, "height")?);
+            let width = data.number(draft, "width")?;
+            let height = data.number(draft, "height")?;
             draft.set("dataset/sizes", json!([format!("{}x{}", side(width), side(height))]));
             let count = data.number(draft, "images_per_request")?.unwrap_or(1.0);
             draft.set("dataset/count", number(count));

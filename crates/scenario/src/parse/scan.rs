@@ -202,7 +202,8 @@ impl<'t> Page<'t> {
         }
         if let Some(previous) = previous.filter(|previous| is_misaligned(current, previous, above)) {
             let spaces = |n: usize| if n == 1 { "1 space".to_owned() } else { format!("{n} spaces") };
-            let (here, there) = (current.indent(), previous.indent());
+            let here = current.indent();
+            let there = previous.indent();
             let label = format!("line {} is indented by {}, line {} by {there}", current.number, spaces(here), previous.number);
             let mistake = self.mistake(current.at(current.name()), "unexpected indentation", label);
             let quote = if here > there { " (if the line above is not a mapping, quote text that contains `: `)" } else { "" };
@@ -237,6 +238,7 @@ fn is_tight(line: &Line<'_>) -> bool {
 
 /// A line that is indented more than one with a value, or to a column where no block starts.
 fn is_misaligned(current: &Line<'_>, previous: &Line<'_>, above: &[Line<'_>]) -> bool {
-    let (here, there) = (current.indent(), previous.indent());
+    let here = current.indent();
+    let there = previous.indent();
     here > there || here < there && !above.iter().any(|line| line.indent() == here)
 }

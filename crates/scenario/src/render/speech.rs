@@ -51,7 +51,8 @@ fn answered(results: &mut Vec<Value>) -> Option<Value> {
 
 fn result(message: Value) -> Value {
     let mut message = parts(message, block);
-    let (id, content) = (take(&mut message, "tool_call_id"), take(&mut message, "content"));
+    let id = take(&mut message, "tool_call_id");
+    let content = take(&mut message, "content");
     json!({ "type": "tool_result", "tool_use_id": id, "content": content })
 }
 
@@ -140,7 +141,8 @@ fn join(message: &mut Value) {
 /// A tool result; custom tools have a type of their own.
 fn output(message: Value, items: &[Value]) -> Value {
     let mut message = parts(message, |part| item(part, "input_text"));
-    let (id, output) = (take(&mut message, "tool_call_id"), take(&mut message, "content"));
+    let id = take(&mut message, "tool_call_id");
+    let output = take(&mut message, "content");
     let custom = items.iter().any(|item| has(item, "type", "custom_tool_call") && item.get("call_id") == Some(&id));
     let kind = if custom { "custom_tool_call_output" } else { "function_call_output" };
     json!({ "type": kind, "call_id": id, "output": output })
@@ -181,7 +183,8 @@ fn ollama(mut message: Value) -> Value {
         }
     }
     let Some(parts) = message.get("content").and_then(Value::as_array) else { return message };
-    let (mut texts, mut images) = (Vec::new(), Vec::new());
+    let mut texts = Vec::new();
+    let mut images = Vec::new();
     for part in parts {
         match (picture(part), part.get("text").and_then(Value::as_str).filter(|_| has(part, "type", "text"))) {
             (Some(url), _) => images.push(Value::from(inline(&url).map_or(url.as_str(), |(_, data)| data))),

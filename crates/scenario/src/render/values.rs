@@ -191,7 +191,9 @@ fn quoted(rest: &str, quote: char) -> usize {
 /// The names after `|` and `is` in a template, and whether each is a test.
 fn names(text: &str) -> Vec<(Range<usize>, bool)> {
     let mut names = Vec::new();
-    let (mut inside, mut at, mut wanted) = (false, 0, None);
+    let mut inside = false;
+    let mut at = 0;
+    let mut wanted = None;
     while let Some(c) = text[at..].chars().next() {
         let rest = &text[at..];
         // Measuring words outside of expressions would take quadratic time.

@@ -211,8 +211,10 @@ fn spread_of_runs(figure: &Figure, check: &Check, level: f64) -> Option<Known> {
         let group = Group::of(&values)?;
         // Bounds of a share from the number of requests of one run, at the mean of all runs.
         let n = figure.n as f64;
-        let (low, high) = (share::lower(group.mean * n, n, level), share::upper(group.mean * n, n, level));
-        let (low, high) = (Some(low.min(group.mean)), Some(high.max(group.mean)));
+        let low = share::lower(group.mean * n, n, level);
+        let high = share::upper(group.mean * n, n, level);
+        let low = Some(low.min(group.mean));
+        let high = Some(high.max(group.mean));
         return Some(Known {
             value: group.mean,
             low,
@@ -225,6 +227,8 @@ fn spread_of_runs(figure: &Figure, check: &Check, level: f64) -> Option<Known> {
     let group = Group::of(&logs).filter(|group| group.n == values.len())?;
     let reach = group.reach(level)?;
     let of = |log: f64| Some(log.exp());
-    let (value, low, high) = (group.mean.exp(), of(group.mean - reach), of(group.mean + reach));
+    let value = group.mean.exp();
+    let low = of(group.mean - reach);
+    let high = of(group.mean + reach);
     Some(Known { value, low, high, n: Some(figure.n), spread: Some(Spread { runs, reach }) })
 }

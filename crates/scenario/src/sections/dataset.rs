@@ -130,7 +130,8 @@ pub(crate) static DATASET: Block = Block {
 pub(crate) fn decode(draft: &Draft<'_>, review: &mut Review) -> Option<DatasetSpec> {
     let kind = draft.text("dataset.kind")?;
     check_protocol(draft, &kind, review);
-    let (min_tokens, max_tokens) = (draft.count("dataset.prompt_tokens.min"), draft.count("dataset.prompt_tokens.max"));
+    let min_tokens = draft.count("dataset.prompt_tokens.min");
+    let max_tokens = draft.count("dataset.prompt_tokens.max");
     if let (Some(min), Some(max)) = (min_tokens, max_tokens)
         && min > max
     {
@@ -387,7 +388,8 @@ static TURNS: Block = Block {
 /// The trace settings at `path`, of which some keys may be absent. Reports an empty window.
 pub(crate) fn decode_log(draft: &Draft<'_>, path: &str, review: &mut Review) -> TraceSpec {
     let node = |key: &str| draft.get(&format!("{path}.{key}"));
-    let (start, end) = (node("start").and_then(duration), node("end").and_then(duration));
+    let start = node("start").and_then(duration);
+    let end = node("end").and_then(duration);
     if let (Some(from), Some(to), Some(at)) = (start, end, node("end"))
         && from >= to
     {

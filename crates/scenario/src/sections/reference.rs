@@ -76,7 +76,10 @@ fn read_value(node: &Node, subject: &Subject, review: &mut Review) -> Option<Sta
         return None;
     }
     let mut part = |key: &str| node.get(key).map(|part_node| read_number(part_node, subject, review));
-    let (value, low, high, sd) = (part("value"), part("low"), part("high"), part("sd"));
+    let value = part("value");
+    let low = part("low");
+    let high = part("high");
+    let sd = part("sd");
     let wrong = match (value, low, high, sd) {
         (Some(Some(value)), Some(Some(low)), Some(Some(high)), None) if low <= value && value <= high => {
             return Some(Stated { value, ends: Some((low, high)), sd: None });

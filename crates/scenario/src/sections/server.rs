@@ -104,7 +104,8 @@ pub(crate) fn decode(
         interval: Nanos::from_millis(1000),
         headers: Vec::new(),
     });
-    let (command, ready) = (command_words(draft, preset, &on, review), decode_ready(draft, preset, root, review));
+    let command = command_words(draft, preset, &on, review);
+    let ready = decode_ready(draft, preset, root, review);
     let (env, cwd, log) =
         (decode_env(draft, preset, &on, review), draft.file("target.server.cwd", review), decode_log(draft, review));
     let server = || {
@@ -156,7 +157,8 @@ fn command_words(draft: &Draft<'_>, preset: Option<&Preset>, on: &Endpoint<'_>, 
 }
 
 fn decode_ready(draft: &Draft<'_>, preset: Option<&Preset>, root: String, review: &mut Review) -> Option<Readiness> {
-    let (url, log) = (draft.entry("target.server.ready.url"), draft.entry("target.server.ready.log"));
+    let url = draft.entry("target.server.ready.url");
+    let log = draft.entry("target.server.ready.log");
     match (url, log, preset) {
         (Some(_), Some(_), _) => None,
         (Some(entry), None, _) => {

@@ -110,7 +110,8 @@ pub(crate) fn add_block(root: &mut Node, swept: &BTreeSet<String>) {
 }
 
 pub(crate) fn decode(node: &Node) -> Option<Simulator> {
-    let (span, count) = (|path| span(node, path), |path| count(node, path));
+    let span = |path| span(node, path);
+    let count = |path| count(node, path);
     Some(Simulator {
         admission: span("admission")?,
         alpha: span("alpha")?,
@@ -129,7 +130,8 @@ pub(crate) fn decode(node: &Node) -> Option<Simulator> {
 }
 
 fn decode_faults(node: &Node) -> Option<Faults> {
-    let (span, count) = (|path| span(node, path), |path| count(node, path));
+    let span = |path| span(node, path);
+    let count = |path| count(node, path);
     let part = |path| node.read(path, share);
     Some(Faults {
         error: part("error")?,

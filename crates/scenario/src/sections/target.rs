@@ -283,7 +283,9 @@ pub(crate) fn decode_headers(draft: &Draft<'_>, path: &str, review: &mut Review)
 
 fn decode_tls(draft: &Draft<'_>, review: &mut Review) -> Option<Tls> {
     let file = |path: &str| draft.file(path, review);
-    let (ca, cert, key) = (file("target.tls.ca"), file("target.tls.cert"), file("target.tls.key"));
+    let ca = file("target.tls.ca");
+    let cert = file("target.tls.cert");
+    let key = file("target.tls.key");
     let insecure = draft.flag("target.tls.insecure")?;
     if insecure && !review.sources.stored {
         let at = draft.key_span("target.tls.insecure");

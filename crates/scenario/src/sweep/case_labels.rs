@@ -107,7 +107,8 @@ fn mask(points: &[Point], names: &mut BTreeMap<(String, String), String>) {
 
 /// The absolute path of the file in a swept value, if it exists.
 fn file(setting: &Setting, local: bool, review: &Review) -> Option<String> {
-    let (text, from) = (setting.value.text()?, setting.value.at.file);
+    let text = setting.value.text()?;
+    let from = setting.value.at.file;
     let found = |named: &str| Some(review.sources.find(from, named)?.display().to_string());
     let file = match SCENARIO.kind_at(&setting.path)? {
         Kind::File | Kind::Template => found(&text),

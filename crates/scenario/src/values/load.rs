@@ -111,7 +111,8 @@ pub(crate) static STAGE_USERS: Leaf = Leaf {
 pub(crate) fn stage_rate(node: &Node) -> Option<Course> {
     if let Some(sine) = node.get("sine").filter(|_| node.entries().len() == 1) {
         let rate = |key| sine.get(key)?.text().and_then(|text| per_second(&text));
-        let (mean, amplitude) = (rate("mean")?, rate("amplitude")?);
+        let mean = rate("mean")?;
+        let amplitude = rate("amplitude")?;
         let period = sine.get("period").and_then(duration).filter(|period| period.0 > 0)?;
         let sound = sine.entries().len() == 3 && mean > 0.0 && amplitude <= mean;
         return sound.then_some(Course::Sine { mean, amplitude, period });

@@ -58,12 +58,14 @@ pub(crate) fn quantity(node: &Node) -> Option<Quantity> {
 
 fn uniform(node: &Node) -> Option<Quantity> {
     let [low, high] = node.items() else { return None };
-    let (low, high) = (u64::try_from(low.integer()?).ok()?, u64::try_from(high.integer()?).ok()?);
+    let low = u64::try_from(low.integer()?).ok()?;
+    let high = u64::try_from(high.integer()?).ok()?;
     (0 < low && low <= high).then_some(Quantity::Uniform { low, high })
 }
 
 fn moments(node: &Node) -> Option<(f64, f64)> {
-    let (mean, sd) = (node.get("mean")?.number()?, node.get("sd")?.number()?);
+    let mean = node.get("mean")?.number()?;
+    let sd = node.get("sd")?.number()?;
     let known = node.entries().len() == 2;
     (known && mean > 0.0 && sd >= 0.0 && mean.is_finite() && sd.is_finite()).then_some((mean, sd))
 }
@@ -321,7 +323,8 @@ mod tests {
     #[test]
     fn a_seed_of_the_run_is_drawn_once_and_stored() {
         let random = "{ kind: random, tokens: 8 }";
-        let (one, other) = (plan(random, "seed: run\n"), plan(random, "seed: run\n"));
+        let one = plan(random, "seed: run\n");
+        let other = plan(random, "seed: run\n");
         assert_ne!(one.seed, other.seed);
         assert!(
             one.resolved.contains(&format!("seed: {}\n", one.seed.0)) && !one.resolved.contains("\nseed: run"),

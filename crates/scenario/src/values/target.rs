@@ -124,7 +124,8 @@ enum Cause {
 
 /// The statuses and failures; never empty.
 pub(crate) fn causes(node: &Node) -> Option<(Vec<u16>, Vec<FailureKind>)> {
-    let (mut statuses, mut kinds) = (Vec::new(), Vec::new());
+    let mut statuses = Vec::new();
+    let mut kinds = Vec::new();
     for item in cause_items(node) {
         match cause(item)? {
             Cause::Status(status) => statuses.push(status),

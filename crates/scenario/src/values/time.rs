@@ -74,7 +74,8 @@ pub(crate) fn wait(node: &Node) -> Option<Wait> {
     let [only] = node.entries() else { return None };
     match (only.key.as_str(), only.value.items()) {
         ("uniform", [low, high]) => {
-            let (low, high) = (duration(low)?, duration(high)?);
+            let low = duration(low)?;
+            let high = duration(high)?;
             (low <= high).then_some(Wait::Uniform(low, high))
         }
         ("exponential", _) => duration(&only.value).filter(|mean| *mean > Nanos::ZERO).map(Wait::Exponential),

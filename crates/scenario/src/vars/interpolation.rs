@@ -47,7 +47,8 @@ pub(super) fn from_parts(parts: &[Part]) -> Vec<Piece> {
 /// The pieces of a text. In a `body` the braces of the renderer are literal.
 pub(super) fn from_text(text: &str, body: bool) -> Vec<Piece> {
     let mut pieces = Vec::new();
-    let (mut done, mut at) = (0, 0);
+    let mut done = 0;
+    let mut at = 0;
     let last_close = text.rfind("}}");
     while let Some(found) = text[at..].find(['$', '{']).map(|offset| at + offset) {
         let rest = &text[found..];

@@ -5,7 +5,8 @@ use crate::import::{ImportError, number};
 use serde_json::{Map, Value, json};
 
 pub(super) fn load(draft: &mut Draft) -> Result<(), ImportError> {
-    let (rates, users) = (draft.numbers("--rate")?, draft.numbers("--parallel")?);
+    let rates = draft.numbers("--rate")?;
+    let users = draft.numbers("--parallel")?;
     if draft.get("dataset/kind").and_then(Value::as_str) == Some("trace") {
         return replay(draft);
     }
@@ -115,7 +116,8 @@ pub(super) fn search(draft: &mut Draft) -> Result<(), ImportError> {
     let rate = draft.text("--sla-variable").is_some_and(|variable| variable == "rate");
     let vary = if rate { "load.rate" } else { "load.concurrency" };
     let start = draft.numbers(if rate { "--rate" } else { "--parallel" })?.first().copied().filter(|start| *start > 0.0);
-    let (low, high) = (draft.number("--sla-lower-bound")?.unwrap_or(1.0), draft.number("--sla-upper-bound")?.unwrap_or(65_536.0));
+    let low = draft.number("--sla-lower-bound")?.unwrap_or(1.0);
+    let high = draft.number("--sla-upper-bound")?.unwrap_or(65_536.0);
     let start = start.unwrap_or(low).clamp(low, high);
     draft.set(&vary.replace('.', "/"), if rate { per_second(start) } else { number(start) });
     let multiplier = draft.number("--sla-number-multiplier")?.unwrap_or(2.0);
@@ -126,8 +128,7 @@ pub(super) fn search(draft: &mut Draft) -> Result<(), ImportError> {
     }
     draft.account("--sla-number-multiplier", &[if rate { "load/duration" } else { "load/requests" }]);
     draft.set("search/vary", vary);
-    draft.set_default("--sla-upper-bound", "search/range", json!([number(low), number(high)]));
-    draft.set("search/range", json!([number(low), number(high)]));
+    draft.carry_or_default("--sla-upper-bound", "search/range", json!([number(low), number(high)]));
     draft.set_default("--sla-num-runs", "search/confirm", 2);
     draft.set("search/confirm", number((draft.number("--sla-num-runs")?.unwrap_or(3.0) - 1.0).max(0.0)));
     draft.account("--sla-auto-tune", &["search"]);
@@ -300,8 +301,7 @@ pub(super) fn dataset(draft: &mut Draft) -> Result<(), ImportError> {
     let Some((_, kind, differs)) = DATASETS.iter().find(|(name, ..)| *name == wanted) else {
         return Err(draft.invalid("--dataset", &wanted, EXPECTED));
     };
-    draft.set_default("--dataset", "dataset/kind", *kind);
-    draft.carry_value("--dataset", "dataset/kind", *kind);
+    draft.carry_or_default("--dataset", "dataset/kind", *kind);
     if !differs.is_empty() {
         draft.note("--dataset", *differs);
     }
@@ -342,7 +342,8 @@ fn path(draft: &mut Draft, kind: &str) -> Result<(), ImportError> {
 
 /// `--min-prompt-length` and `--max-prompt-length`: generated lengths, shaped lengths, or a filter of rows.
 fn lengths(draft: &mut Draft, kind: &str, wanted: &str) -> Result<(), ImportError> {
-    let (least, most) = (draft.number("--min-prompt-length")?, draft.number("--max-prompt-length")?);
+    let least = draft.number("--min-prompt-length")?;
+    let most = draft.number("--max-prompt-length")?;
     if kind == "random" {
         return random(draft, least, most);
     }
@@ -373,7 +374,8 @@ fn lengths(draft: &mut Draft, kind: &str, wanted: &str) -> Result<(), ImportErro
 
 /// evalscope adds the prefix to the length; here the length includes it.
 fn random(draft: &mut Draft, least: Option<f64>, most: Option<f64>) -> Result<(), ImportError> {
-    let (least, most) = (least.unwrap_or(0.0).max(1.0), most.unwrap_or(131_072.0));
+    let least = least.unwrap_or(0.0).max(1.0);
+    let most = most.unwrap_or(131_072.0);
     let shared = draft.number("--prefix-length")?.unwrap_or(0.0);
     let prefixes = draft.number("--prefix-count")?.unwrap_or(1.0);
     draft.set_default("--max-prompt-length", "dataset/tokens", between(least, most));

@@ -22,7 +22,8 @@ fn base(api: Api) -> &'static str {
 /// How many bytes of a base URL stay, and what follows them: the rest of the protocol's path, and the query. None for a URL
 /// with another path.
 fn rest(url: &str, api: Api, stream: bool) -> Option<(usize, String)> {
-    let (usual, base) = (api.path(stream), base(api));
+    let usual = api.path(stream);
+    let base = base(api);
     let (_, behind) = split_url(url);
     let (path, query) = behind.split_at(behind.find(['?', '#']).unwrap_or(behind.len()));
     let bare = path.trim_end_matches('/');
