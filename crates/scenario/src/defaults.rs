@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn defaults_fill_what_is_left_out_and_fits() {
+    fn defaults_fill_missing_keys() {
         assert_eq!(filled("{warmup: 5}", false), json!({ "warmup": 5, "graceful_stop": "30s" }));
         assert_eq!(filled("{rate: 8/s}", false)["arrivals"], "poisson");
         assert_eq!(filled("{rate: burst}", false).get("arrivals"), None);

@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn every_field_that_differs_is_named_with_both_values() {
+    fn every_difference_is_listed_with_both_values() {
         let text = |value: &str| Some(value.to_owned());
         let other =
             BASE.replace("concurrency: 4", "concurrency: 8, requests: 9").replace("[1, 2]", "[1]").replace("name: a", "name: b");
@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn who_answers_and_who_judges_may_differ_and_what_is_asked_may_not() {
+    fn differences_in_target_and_objectives_are_harmless() {
         let harmless = |other: &str| of(other).into_iter().map(|difference| difference.3).collect::<Vec<_>>();
         assert_eq!(harmless(&BASE.replace("url: x", "url: y")), [true]);
         let engine = "url: x, server: { preset: vllm, args: { dtype: half } }, metrics: { url: z }, local: { batch: 2 }";

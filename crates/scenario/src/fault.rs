@@ -181,8 +181,8 @@ impl Review {
     pub fn faults(self) -> Faults {
         let mut mistakes = self.mistakes;
         mistakes.sort_by_key(|mistake| mistake.at);
-        let mut seen = HashSet::new();
-        mistakes.retain(|mistake| seen.insert((mistake.at, mistake.message.clone())));
+        let mut known = HashSet::new();
+        mistakes.retain(|mistake| known.insert((mistake.at, mistake.message.clone())));
         Faults { faults: join_variables(mistakes).into_iter().map(|mistake| Fault::new(mistake, &self.sources)).collect() }
     }
 
@@ -230,9 +230,9 @@ impl Fault {
         let page = Page::new(sources.name(mistake.at.file), sources.text(mistake.at.file));
         let label = |label: String, at: Span| (Some(shortened(label)), clipped(page.text(), at.range()));
         let again = (!mistake.again.is_empty()).then(|| repeated(&mistake, sources));
-        let place = mistake.at;
+        let primary = mistake.at;
         let shown = |at: Span| clipped(page.text(), at.range());
-        let near = |at: Span| at.file == place.file && fits_snippet(page.text(), shown(place), shown(at));
+        let near = |at: Span| at.file == primary.file && fits_snippet(page.text(), shown(primary), shown(at));
         let (here, elsewhere): (Vec<_>, Vec<_>) = mistake.also.into_iter().partition(|(at, _)| near(*at));
         let (words, range) = label(mistake.label, mistake.at);
         let first = LabeledSpan::new_primary_with_span(words, range);

@@ -140,9 +140,9 @@ fn add_base(
         return None;
     };
     let path = source::find_file(at, &named, review)?;
-    let shown = review.sources.display_path(at.file, &named, &path);
+    let display_name = review.sources.display_path(at.file, &named, &path);
     if let Some(first) = chain.iter().position(|(earlier, _)| *earlier == path) {
-        let names: Vec<&str> = chain[first..].iter().map(|(_, name)| name.as_str()).chain([shown.as_str()]).collect();
+        let names: Vec<&str> = chain[first..].iter().map(|(_, name)| name.as_str()).chain([display_name.as_str()]).collect();
         let mistake = Mistake::new(at, "circular `extends`", "extends a file that extends it");
         review.push(mistake.help(names.join(" → ")));
         return None;
@@ -152,8 +152,8 @@ fn add_base(
         review.push(Mistake::new(at, message, "one too many"));
         return None;
     }
-    let file = source::load(at, &path, &shown, review)?;
-    chain.push((path, shown));
+    let file = source::load(at, &path, &display_name, review)?;
+    chain.push((path, display_name));
     add_layer(file, env, chain, layers, review)
 }
 

@@ -143,8 +143,8 @@ impl<'t> Builder<'t, '_> {
         loop {
             let (event, at) = self.next()?;
             if event == Event::SequenceEnd {
-                let whole = self.around(open, at, items.iter().map(|item: &Node| item.at));
-                return Some(Node::new(whole, Data::List(items)));
+                let span = self.around(open, at, items.iter().map(|item: &Node| item.at));
+                return Some(Node::new(span, Data::List(items)));
             }
             items.push(self.node(event, at)?);
         }
@@ -157,9 +157,9 @@ impl<'t> Builder<'t, '_> {
         loop {
             let (event, key_at) = self.next()?;
             if event == Event::MappingEnd {
-                let whole = self.around(open, key_at, entries.iter().flat_map(|entry| [entry.key_at, entry.value.at]));
+                let span = self.around(open, key_at, entries.iter().flat_map(|entry| [entry.key_at, entry.value.at]));
                 merges.iter().for_each(|merge| fold(&mut entries, &mut known, merge));
-                return Some(Node::new(whole, Data::Map(entries)));
+                return Some(Node::new(span, Data::Map(entries)));
             }
             let (key, merging) = match event {
                 Event::Scalar(key, style, ..) => {
@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn anchors_and_merge_keys_are_followed() {
+    fn anchors_and_merge_keys_are_resolved() {
         let (node, faults) = read("a: &x {b: 1, c: 2}\nd: {<<: *x, c: 3}\ne: *x\nf:\n");
         assert_eq!(
             node.unwrap().json(),
@@ -283,12 +283,12 @@ mod tests {
     }
 
     #[test]
-    fn every_duplicate_is_found() {
+    fn every_duplicate_key_is_found() {
         assert_eq!(read("a: 1\nb: {c: 1, c: 2}\na: 2\n").1, ["2:11 duplicate key `c`", "3:1 duplicate key `a`"]);
     }
 
     #[test]
-    fn what_is_not_yaml_is_pointed_at() {
+    fn syntax_errors_have_a_position() {
         for (text, fault) in [
             ("a:\n\tb: 1\n", "2:1 invalid YAML: a tab in the indentation"),
             ("a: @x\n", "1:4 invalid YAML: a value begins with `@`"),
@@ -303,14 +303,14 @@ mod tests {
     }
 
     #[test]
-    fn a_bare_template_is_read_as_the_text_that_was_meant() {
+    fn template_without_quotes_is_read_as_text() {
         let (node, faults) = read("a: {{ vars.x }}\nb: 1\n");
         assert_eq!(node.unwrap().json(), json!({ "a": "{{ vars.x }}", "b": 1 }));
         assert_eq!(faults, ["1:4 a template without quotes"]);
     }
 
     #[test]
-    fn nested_aliases_do_not_fill_the_memory() {
+    fn nested_aliases_cannot_exhaust_the_memory() {
         let mut text = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n".to_owned();
         for level in 1..9 {
             let last = format!("*a{}", level - 1);

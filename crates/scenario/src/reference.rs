@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn every_field_has_an_example_that_fits_its_place() {
+    fn every_field_has_a_valid_example() {
         let schema = crate::json_schema();
         let schema = jsonschema::validator_for(&schema).unwrap();
         let all = fields("", &SCENARIO);
@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn every_default_fits_its_place() {
+    fn every_default_is_valid() {
         for (path, field) in fields("", &SCENARIO) {
             let (Default::Yaml(yaml) | Default::With(_, yaml) | Default::WithIn(_, _, yaml) | Default::Where(_, _, yaml)) =
                 field.default
@@ -200,13 +200,13 @@ mod tests {
     }
 
     #[test]
-    fn the_reference_of_the_documentation_is_current() {
+    fn reference_page_is_current() {
         let written = std::fs::read_to_string("../../docs/scenario.md").unwrap_or_default();
         assert!(written == markdown(), "write it again: llmscen schema --markdown > docs/scenario.md");
     }
 
     #[test]
-    fn the_blocks_of_the_guide_are_scenarios() {
+    fn blocks_of_the_guide_are_scenarios() {
         let rest = [
             "target: { url: simulator, model: m }",
             "dataset: { kind: prompt, text: x }",
@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn the_reference_names_every_field_and_word() {
+    fn reference_page_has_every_field_and_word() {
         let page = markdown();
         for (path, field) in fields("", &SCENARIO) {
             assert!(page.contains(&format!("| `{}` |", field.name)), "{path}");

@@ -100,8 +100,8 @@ impl Renderer {
             return Err(RenderError::Shape);
         }
         let labels = case.labels.0.iter().map(|(path, value)| (last_segment(path).to_owned(), json!(value))).collect();
-        let place = case.target.api.place(MAX_TOKENS).map(|path| path.into_owned());
-        let other = (place.as_deref() == Some(MAX_TOKENS)).then(|| NEW_LIMIT.to_owned());
+        let limit_path = case.target.api.place(MAX_TOKENS).map(|path| path.into_owned());
+        let other = (limit_path.as_deref() == Some(MAX_TOKENS)).then(|| NEW_LIMIT.to_owned());
         Ok(Renderer {
             case: case.clone(),
             body: Body::compile(&template, "")?,
@@ -111,7 +111,7 @@ impl Renderer {
             has_stream_field: protocol_body.get("stream").is_some(),
             stream_options,
             has_model_field: [&template, &protocol_body].iter().any(|body| body.get("model").is_some()),
-            limit_paths: place.into_iter().chain(other).collect(),
+            limit_paths: limit_path.into_iter().chain(other).collect(),
         })
     }
 
@@ -127,7 +127,7 @@ impl Renderer {
         let dialog = Dialog::new(prompt, self.case.dataset.system.as_deref(), self.case.target.api);
         let scope = Scope { model, seq, max_tokens, prompt, labels: &self.labels, dialog, context: OnceCell::new() };
         let mut body = match &prompt.body {
-            Some(whole) => self.body_from_data(whole, prompt, model),
+            Some(row_body) => self.body_from_data(row_body, prompt, model),
             None => self.render_template(&scope)?,
         };
         self.fill_fields(&mut body, max_tokens, prompt);
@@ -160,8 +160,8 @@ impl Renderer {
     }
 
     /// A body from the dataset replaces the template. The model is filled in; a model that the row names overrides the body's.
-    fn body_from_data(&self, whole: &Map<String, Value>, prompt: &Prompt, model: &str) -> Map<String, Value> {
-        let mut body = whole.clone();
+    fn body_from_data(&self, row_body: &Map<String, Value>, prompt: &Prompt, model: &str) -> Map<String, Value> {
+        let mut body = row_body.clone();
         if self.has_model_field && (prompt.model.is_some() || !body.contains_key("model")) {
             body.insert("model".to_owned(), json!(model));
         }
@@ -173,10 +173,10 @@ impl Renderer {
     /// the chat API.
     fn override_body(&self, body: &mut Map<String, Value>, prompt: &Prompt) {
         let custom = self.case.target.api == Api::Custom;
-        let place =
+        let path_of =
             |field: &str| if custom { Some(field.to_owned()) } else { self.case.target.api.place(field).map(Cow::into_owned) };
         for (field, value) in &prompt.sampling {
-            if let Some(path) = place(field) {
+            if let Some(path) = path_of(field) {
                 body::set_field(body, &path, value.clone());
             }
         }
@@ -234,22 +234,22 @@ impl Renderer {
 
     /// Whether a body requests a stream; where the protocol has no such field, the scenario decides.
     fn is_streamed(&self, body: &Map<String, Value>) -> bool {
-        let said = body.get("stream").and_then(Value::as_bool);
-        said.unwrap_or(!self.has_stream_field && self.case.request.stream)
+        let stream = body.get("stream").and_then(Value::as_bool);
+        stream.unwrap_or(!self.has_stream_field && self.case.request.stream)
     }
 
     /// Output tokens that a body allows. With `api: custom` the place is not known, so the drawn length is used.
     fn output_limit(&self, body: &Map<String, Value>, max_tokens: Option<u64>) -> Option<u64> {
-        let said = self.limit_paths.iter().find_map(|path| body::get_field(body, path)).and_then(Value::as_u64);
-        said.or(max_tokens.filter(|_| self.case.target.api == Api::Custom))
+        let limit = self.limit_paths.iter().find_map(|path| body::get_field(body, path)).and_then(Value::as_u64);
+        limit.or(max_tokens.filter(|_| self.case.target.api == Api::Custom))
     }
 }
 
 /// Whether the bodies of a request ask for a stream: `extra` overrides the template, the template overrides `request.stream`.
 pub fn streams(request: &RequestSpec) -> bool {
     let template = request.template.as_ref().and_then(|body| body.get("stream"));
-    let said = request.extra.get("stream").or(template).and_then(Value::as_bool);
-    said.unwrap_or(request.stream)
+    let stream = request.extra.get("stream").or(template).and_then(Value::as_bool);
+    stream.unwrap_or(request.stream)
 }
 
 /// Draws a length of at least 1. None where `fields` does not have it as a number.

@@ -131,25 +131,25 @@ impl Writer<'_> {
         }
     }
 
-    fn free(&mut self, node: &Node, place: TextSyntax) -> Value {
+    fn free(&mut self, node: &Node, syntax: TextSyntax) -> Value {
         match &node.data {
             Data::Null => Value::Null,
             Data::Bool(value) => Value::from(*value),
-            Data::Int(value) if !keeps_name(node, place) => Value::from(*value),
-            Data::Float(value) if !keeps_name(node, place) => Value::from(*value),
-            Data::List(items) => Value::Array(items.iter().map(|item| self.free(item, place)).collect()),
+            Data::Int(value) if !keeps_name(node, syntax) => Value::from(*value),
+            Data::Float(value) if !keeps_name(node, syntax) => Value::from(*value),
+            Data::List(items) => Value::Array(items.iter().map(|item| self.free(item, syntax)).collect()),
             Data::Map(entries) => {
                 let pairs = entries.iter().map(|entry| {
                     let value = if is_hidden(&entry.key, &entry.value) {
                         self.secret(&entry.value, &entry.key)
                     } else {
-                        self.free(&entry.value, place)
+                        self.free(&entry.value, syntax)
                     };
                     (entry.key.clone(), value)
                 });
                 Value::Object(pairs.collect())
             }
-            _ => Value::from(write_text(node, place)),
+            _ => Value::from(write_text(node, syntax)),
         }
     }
 
@@ -214,35 +214,35 @@ impl Writer<'_> {
     fn address(&mut self, node: &Node) -> Value {
         let Some(text) = node.text() else { return self.free(node, TextSyntax::Text) };
         let hidden = hidden(&text);
-        let whole = [Part::Literal(text.to_string())];
-        let mut shown = String::new();
+        let literal_parts = [Part::Literal(text.to_string())];
+        let mut masked = String::new();
         let mut start = 0;
-        for part in node.parts.as_deref().unwrap_or(&whole) {
+        for part in node.parts.as_deref().unwrap_or(&literal_parts) {
             let length = joined(std::slice::from_ref(part)).len();
             let range_of_part = start..start + length;
             start += length;
             let touches = hidden.iter().any(|range| range.start < range_of_part.end && range_of_part.start < range.end);
-            shown += &match part {
+            masked += &match part {
                 Part::Env { .. } if touches => by_name(part),
                 Part::Literal(text) if touches => self.hide(node, text, range_of_part.start, &hidden),
                 part => write_part(part, TextSyntax::Text),
             };
         }
-        Value::from(shown)
+        Value::from(masked)
     }
 
     /// Replaces secrets in the part of a URL that starts at byte `start`.
     fn hide(&mut self, node: &Node, text: &str, start: usize, hidden: &[Range<usize>]) -> String {
-        let mut shown = String::new();
+        let mut masked = String::new();
         let mut done = 0;
         for range in hidden.iter().filter(|range| range.start < start + text.len() && start < range.end) {
             let from = range.start.saturating_sub(start);
             let to = (range.end - start).min(text.len());
-            shown += &escape_text(&text[done..from], TextSyntax::Text);
-            shown += &self.name(node, "url");
+            masked += &escape_text(&text[done..from], TextSyntax::Text);
+            masked += &self.name(node, "url");
             done = to;
         }
-        shown + &escape_text(&text[done..], TextSyntax::Text)
+        masked + &escape_text(&text[done..], TextSyntax::Text)
     }
 
     /// Writes a command or an argument.
@@ -268,8 +268,8 @@ impl Writer<'_> {
         if secrets.is_empty() {
             return self.free(node, TextSyntax::Text);
         }
-        let whole = [Part::Literal(text)];
-        let parts = node.parts.as_deref().unwrap_or(&whole);
+        let literal_parts = [Part::Literal(text)];
+        let parts = node.parts.as_deref().unwrap_or(&literal_parts);
         let within = |secret: &String, part: &Part| match part {
             Part::Literal(text) => text.contains(secret.as_str()),
             Part::Env { value, .. } => value.contains(secret.as_str()),
@@ -347,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn secrets_are_written_by_name() {
+    fn secrets_are_written_by_variable() {
         let target = "{url: \"http://u:${PW}@h/v1/chat/completions?api-key=${Q}&v=1\", model: a, api_key: \"{{ vars.key }}\", headers: {Authorization: \"Bearer ${TOK}\", X-Team: \"${TEAM}\", X-Plain: infra}}";
         let env = [("API_KEY", "sk-1"), ("PW", "p4ss"), ("Q", "q5"), ("TOK", "t0k"), ("TEAM", "blue")];
         let loaded = read(target, &env);
@@ -365,12 +365,12 @@ mod tests {
             assert!(loaded.plan.resolved.contains(written), "{written} not in {}", loaded.plan.resolved);
         }
         assert!(loaded.warnings.is_empty(), "{:?}", loaded.warnings);
-        let whole = read("{url: \"${LLM}\", model: a}", &[("API_KEY", ""), ("LLM", "http://t0k@h/v1/x")]);
-        assert!(whole.plan.resolved.contains("url: ${LLM}"), "{}", whole.plan.resolved);
+        let literal_parts = read("{url: \"${LLM}\", model: a}", &[("API_KEY", ""), ("LLM", "http://t0k@h/v1/x")]);
+        assert!(literal_parts.plan.resolved.contains("url: ${LLM}"), "{}", literal_parts.plan.resolved);
     }
 
     #[test]
-    fn a_secret_in_plain_text_gets_a_name_and_a_warning() {
+    fn literal_secrets_get_a_variable_and_a_warning() {
         let loaded = read(
             "{url: \"http://u:p4ss@h/v1/chat/completions\", model: a, api_key: sk-1, headers: {X-Api-Key: k3y}}",
             &[("API_KEY", "")],
@@ -393,7 +393,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stored_plan_is_read_without_its_secrets_and_files() {
+    fn stored_plans_load_without_secrets_and_files() {
         let folder = tempfile::tempdir().unwrap();
         let ca = folder.path().join("ca.pem");
         std::fs::write(&ca, "x").unwrap();
@@ -408,7 +408,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_that_only_sound_like_secrets_are_written_as_they_are() {
+    fn similar_keys_are_not_secrets() {
         let text = text("{url: simulator}") + "request: {max_tokens: 5, extra: {max_completion_tokens: 7, api_key: abc}}\n";
         let loaded = load_with(&text, &[], &[]).unwrap();
         assert!(
@@ -418,11 +418,11 @@ mod tests {
         );
     }
     #[test]
-    fn a_header_that_may_be_a_secret_is_said_to_be_left_out() {
+    fn headers_that_may_be_secrets_are_replaced_with_a_warning() {
         let loaded = read("{url: simulator, headers: {X-Team: team-blue, X-Key: key-of-mine}}", &[("API_KEY", "")]);
-        let said: Vec<&str> = loaded.warnings.iter().map(|warning| warning.message.as_str()).collect();
+        let messages: Vec<&str> = loaded.warnings.iter().map(|warning| warning.message.as_str()).collect();
         assert_eq!(
-            said,
+            messages,
             [
                 "the value of `X-Team` may be a secret and is not stored; the stored plan uses ${LLMSCEN_SECRET_1}",
                 "`X-Key` holds a secret in plain text; the stored plan uses ${LLMSCEN_SECRET_2}",
@@ -439,7 +439,7 @@ mod tests {
     }
 
     #[test]
-    fn no_secret_of_a_command_is_written() {
+    fn secrets_in_commands_are_not_written() {
         for (server, written) in [
             ("command: s, args: {hf_token: hf_lit}", "hf_token: ${LLMSCEN_SECRET_2}"),
             ("command: s, args: {api_key: [hf_lit]}", "- ${LLMSCEN_SECRET_2}"),
@@ -463,7 +463,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_secret_stays() {
+    fn commands_without_secrets_are_unchanged() {
         let loaded =
             read_command("command: \"s --max-token 4096 --use-auth-token --port 9\", args: {token_limit: 64, a: b}", &[]);
         for written in ["command: s --max-token 4096 --use-auth-token --port 9", "token_limit: 64", "a: b"] {

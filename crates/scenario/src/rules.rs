@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn rules_name_keys_and_values_that_exist() {
+    fn rules_refer_to_existing_keys_and_values() {
         let mut all = Vec::new();
         fields(&SCENARIO, "", &mut all);
         let rules = all.iter().flat_map(|(table, field, path)| field.rules.iter().map(move |rule| (table, path, rule)));
@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn protocols_without_a_stream_are_those_that_generate_nothing() {
+    fn protocols_without_a_stream_generate_nothing() {
         let silent: Vec<&str> = Api::ALL.iter().filter(|api| !api.generates()).map(|api| api.name()).collect();
         assert_eq!(silent, crate::sections::request::WITHOUT_STREAM);
     }

@@ -175,13 +175,13 @@ mod tests {
         "version: 1\nname: chat\ntarget: {url: simulator}\ndataset: openqa\nload: {concurrency: 8, requests: 100}\n";
 
     #[test]
-    fn a_bad_plan_with_unknown_keys_is_not_valid() {
+    fn scenario_with_unknown_keys_is_invalid() {
         assert!(!valid(&std::fs::read_to_string("tests/faults/unknown-keys.yaml").unwrap()));
         assert!(!valid(&std::fs::read_to_string("tests/faults/six.yaml").unwrap().replace("  requests: 100\n", "")));
     }
 
     #[test]
-    fn every_shipped_scenario_is_valid() {
+    fn every_shipped_scenario_matches_the_schema() {
         for entry in std::fs::read_dir("../../scenarios").unwrap() {
             let path = entry.unwrap().path();
             if path.is_dir() {
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_exist_is_not_valid() {
+    fn unknown_keys_and_wrong_types_are_invalid() {
         assert!(valid(SMALLEST));
         for bad in [
             "lod: {}",
@@ -222,14 +222,14 @@ mod tests {
     }
 
     #[test]
-    fn the_schema_of_the_documentation_is_current() {
+    fn schema_file_is_current() {
         let written = std::fs::read_to_string("../../docs/scenario.schema.json").unwrap();
         let current = serde_json::to_string_pretty(&json_schema()).unwrap() + "\n";
         assert!(written == current, "write it again: llmscen schema > docs/scenario.schema.json");
     }
 
     #[test]
-    fn variables_may_stand_for_any_value() {
+    fn variables_are_allowed_for_any_value() {
         assert!(valid(&SMALLEST.replace("concurrency: 8", "concurrency: \"${N:-8}\"")));
         assert!(valid("extends: base.yaml\nload: {duration: 5s}\n"));
         assert!(valid(&format!(

@@ -42,36 +42,36 @@ pub(crate) fn from_env(node: &Node) -> bool {
 }
 
 /// Whether a number is written as a variable: one with a secret name, or a long one in a request body.
-pub(crate) fn keeps_name(node: &Node, place: TextSyntax) -> bool {
+pub(crate) fn keeps_name(node: &Node, syntax: TextSyntax) -> bool {
     let keeps = |part: &Part| match part {
-        Part::Env { name, value } => is_secret_name(name) || place == TextSyntax::Body && is_veiled(value),
+        Part::Env { name, value } => is_secret_name(name) || syntax == TextSyntax::Body && is_veiled(value),
         _ => false,
     };
     node.parts.iter().any(|parts| parts.iter().any(keeps))
 }
 
 /// A value as escaped text, secrets by name.
-pub(crate) fn write_text(node: &Node, place: TextSyntax) -> String {
+pub(crate) fn write_text(node: &Node, syntax: TextSyntax) -> String {
     match (&node.parts, &node.data) {
-        (Some(parts), _) => parts.iter().map(|part| write_part(part, place)).collect(),
+        (Some(parts), _) => parts.iter().map(|part| write_part(part, syntax)).collect(),
         (None, Data::Text(text)) => text.clone(),
         (None, _) => node.json().to_string(),
     }
 }
 
-pub(crate) fn write_part(part: &Part, place: TextSyntax) -> String {
+pub(crate) fn write_part(part: &Part, syntax: TextSyntax) -> String {
     match part {
-        Part::Literal(text) => escape_text(text, place),
-        Part::Env { name, value } if is_secret_name(name) || place == TextSyntax::Body && is_veiled(value) => by_name(part),
-        Part::Env { value, .. } => escape_text(value, place),
+        Part::Literal(text) => escape_text(text, syntax),
+        Part::Env { name, value } if is_secret_name(name) || syntax == TextSyntax::Body && is_veiled(value) => by_name(part),
+        Part::Env { value, .. } => escape_text(value, syntax),
         Part::Ref(_) => by_name(part),
     }
 }
 
 /// Escapes a text, so that it is read back unchanged.
-pub(crate) fn escape_text(text: &str, place: TextSyntax) -> String {
+pub(crate) fn escape_text(text: &str, syntax: TextSyntax) -> String {
     let text = text.replace("${", "$${");
-    if place == TextSyntax::Text { text.replace("{{", "{{ \"{{\" }}") } else { text }
+    if syntax == TextSyntax::Text { text.replace("{{", "{{ \"{{\" }}") } else { text }
 }
 
 /// Secrets in a command, each with its flag or variable: `--api-key X`, `--hf-token=X`, `HF_TOKEN=X`. Words that are commands
@@ -281,7 +281,7 @@ mod tests {
     use std::path::Path;
 
     #[test]
-    fn escaped_text_holds_no_variable() {
+    fn escaped_text_has_no_variable() {
         assert_eq!(escape_text("${A} {{ b }}", TextSyntax::Text), "$${A} {{ \"{{\" }} b }}");
         assert_eq!(escape_text("${A} {{ b }}", TextSyntax::Body), "$${A} {{ b }}");
     }
@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_sent_is_a_secret_by_its_variable_and_settings_are_not() {
+    fn variables_that_are_sent_are_secrets_and_settings_are_not() {
         let sections = "target: {url: simulator, model: \"${MODEL}\"}\ndataset: {kind: prompt, text: \"say ${SAID}\"}\n\
             request: {max_tokens: \"${MOST}\", extra: {a: \"${TENANT}\", b: \"${SHORT}\", c: \"${WORD}\", d: \"${FLAG}\", e: \"${MODEL}\", api_key: literal-1}}\n";
         let env = [
@@ -323,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_that_is_part_of_a_models_name_is_not_struck() {
+    fn key_within_a_model_name_is_not_redacted() {
         let sections = |key: &str| {
             format!(
                 "target: {{url: simulator, model: m, api_key: {key}}}\ndataset: {{kind: prompt, text: x}}\n\
@@ -335,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn swept_secrets_have_no_part_in_case_ids() {
+    fn swept_secrets_are_not_in_case_ids() {
         let text = "version: 1\nname: t\ntarget: {url: simulator, model: m}\ndataset: {kind: prompt, text: x}\n\
             load: {concurrency: 1, requests: 1}\nmatrix: {request.extra.t: [\"${A}\", plain], \
             target.url: [\"http://u:first-1@h/v1/chat/completions\", \"http://u:second-1@h/v1/chat/completions\"]}\n";
@@ -366,7 +366,7 @@ mod tests {
     const HEAD: &str = "version: 1\nname: t\nload: {concurrency: 1, requests: 1}\n";
 
     #[test]
-    fn a_stored_plan_is_the_same_whatever_its_variables_hold_now() {
+    fn stored_plan_does_not_depend_on_current_variables() {
         for sections in [
             "target: {url: simulator, model: m}\ndataset: {kind: prompt, text: x}\nmatrix: {request.extra.tenant: [\"${K2}\", b]}\n",
             "target: {url: simulator, model: m}\ndataset: {kind: prompt, text: \"say ${K2} to me\"}\n",
@@ -382,7 +382,7 @@ mod tests {
     }
 
     #[test]
-    fn swept_secrets_show_nowhere() {
+    fn swept_secrets_are_not_shown() {
         let sections = "target: {url: simulator, model: m}\ndataset: {kind: prompt, text: x}\n\
             matrix: {request.extra.password: [planted-pw-1, planted-pw-2, 12345678]}\n";
         let known = read(&format!("{HEAD}{sections}"), &[], false);
@@ -393,7 +393,7 @@ mod tests {
     }
 
     #[test]
-    fn versions_in_headers_are_no_secrets() {
+    fn versions_in_headers_are_not_secrets() {
         let sections = "target: {url: simulator, model: m, headers: {anthropic-version: \"2023-06-01\", X-Title: gpt-4o-mini bench}}\ndataset: {kind: prompt, text: x}\n";
         assert!(secrets(sections, &[]).is_empty());
     }

@@ -96,7 +96,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_plan_is_flat_and_knows_no_checkout() {
+    fn settings_are_flat_and_independent_of_the_checkout() {
         let plan = format!(
             "name: x\nseed: 7\ntarget: {{url: 'http://h', model: m, simulator: {{alpha: 2ms}}}}\ndataset: {{kind: openqa, path: /home/a/qa.jsonl}}\nrequest: {{template: {{prompt: {}}}, stop: [a, b]}}\nmix: [{{name: a, weight: 2}}]\nslo: []\n",
             "long ".repeat(40)

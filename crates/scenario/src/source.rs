@@ -288,8 +288,8 @@ pub(crate) fn find_file(at: Span, named: &str, review: &mut Review) -> Option<Pa
 
 fn read(at: Span, named: &str, review: &mut Review) -> Option<usize> {
     let path = find_file(at, named, review)?;
-    let shown = review.sources.display_path(at.file, named, &path);
-    load(at, &path, &shown, review)
+    let display_name = review.sources.display_path(at.file, named, &path);
+    load(at, &path, &display_name, review)
 }
 
 /// Reads a file that is named at `at`.
@@ -322,7 +322,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn places_count_characters() {
+    fn columns_count_characters() {
         let mut sources = Sources::default();
         let file = sources.add("a", "é: ü\nz: y\n", PathBuf::new());
         assert_eq!(sources.line_and_column(Span { file, start: 4, end: 6 }), (1, 4));
@@ -330,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn the_name_of_a_hub_is_no_path() {
+    fn hub_names_are_not_paths() {
         for name in ["Qwen/Qwen2.5-7B-Instruct", "meta-llama/Llama-3.1", "org/name"] {
             assert!(is_hub_name(name), "{name}");
         }
@@ -345,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_are_found_in_plain_and_quoted_text_only() {
+    fn parts_are_located_in_plain_and_quoted_text_only() {
         let mut sources = Sources::default();
         let file = sources.add("a", "abc 'abc' \"a\\x62c\"", PathBuf::new());
         let node = |start, end| Node::new(Span { file, start, end }, Data::Text("abc".into()));
@@ -355,7 +355,7 @@ mod tests {
     }
 
     #[test]
-    fn files_are_found_beside_the_text_that_names_them() {
+    fn files_are_found_next_to_the_text_that_names_them() {
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join("x.txt"), [b'a', 0xff]).unwrap();
         let mut sources = Sources::default();

@@ -9,31 +9,31 @@ pub(crate) fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a s
     if word.len() > LONGEST {
         return None;
     }
-    let wanted = plain(word);
+    let normalized_word = plain(word);
     // One edit of a single letter would match anything.
-    let room = (wanted.chars().count() / 3).max(1).min(wanted.chars().count().saturating_sub(1));
+    let max_edits = (normalized_word.chars().count() / 3).max(1).min(normalized_word.chars().count().saturating_sub(1));
     let rank = |candidate: &'a str| {
         let normalized = plain(candidate);
         let last = normalized.rsplit('.').next().unwrap_or(&normalized);
-        let whole = distance(&wanted, &normalized, room);
-        let tail = distance(&wanted, last, room).saturating_add(1);
-        let begins =
-            wanted.len() > 2 && (normalized.starts_with(&wanted) || wanted.starts_with(&normalized) && normalized.len() > 2);
-        (whole.min(tail).min(if begins { 1 } else { usize::MAX }), candidate)
+        let full_distance = distance(&normalized_word, &normalized, max_edits);
+        let tail = distance(&normalized_word, last, max_edits).saturating_add(1);
+        let begins = normalized_word.len() > 2
+            && (normalized.starts_with(&normalized_word) || normalized_word.starts_with(&normalized) && normalized.len() > 2);
+        (full_distance.min(tail).min(if begins { 1 } else { usize::MAX }), candidate)
     };
     candidates
         .into_iter()
         .filter(|candidate| candidate.len() <= LONGEST)
         .map(rank)
         .min_by_key(|(distance, _)| *distance)
-        .filter(|(d, _)| *d <= room)
+        .filter(|(d, _)| *d <= max_edits)
         .map(|(_, found)| found)
 }
 
 /// The edit distance of two words, unless their lengths differ by more than `most`.
 fn distance(a: &str, b: &str, most: usize) -> usize {
-    let apart = a.chars().count().abs_diff(b.chars().count());
-    if apart > most { usize::MAX } else { strsim::damerau_levenshtein(a, b) }
+    let length_difference = a.chars().count().abs_diff(b.chars().count());
+    if length_difference > most { usize::MAX } else { strsim::damerau_levenshtein(a, b) }
 }
 
 fn plain(word: &str) -> String {
@@ -60,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_nearest_word_is_found_or_none() {
+    fn nearest_word_is_found() {
         let words = ["concurrency", "rate", "max_in_flight", "load.concurrency"];
         assert_eq!(nearest("concurency", words), Some("concurrency"));
         assert_eq!(nearest("Max-In-Flight", words), Some("max_in_flight"));
@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn lists_read_as_prose() {
+    fn lists_are_prose() {
         assert_eq!(list(["a"], "or"), "`a`");
         assert_eq!(list(["a", "b", "c"], "or"), "`a`, `b` or `c`");
         assert_eq!(list([], "or"), "none");

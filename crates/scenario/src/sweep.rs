@@ -93,7 +93,7 @@ pub(crate) fn points(matrix: Option<&Node>, review: &mut Review) -> Vec<Point> {
     let mut points = if axes.is_empty() { Vec::new() } else { product(&axes) };
     for row in parse_rows(matrix, "exclude") {
         let before = points.len();
-        points.retain(|point| !row.iter().all(|wanted| has_value(point, wanted)));
+        points.retain(|point| !row.iter().all(|expected| has_value(point, expected)));
         if points.len() == before && !is_overridden(&row, review) {
             let at = row_span(&row);
             review.push(
@@ -165,8 +165,8 @@ fn include_rows(points: &mut Vec<Point>, rows: Vec<Point>) {
     }
 }
 
-fn has_value(point: &Point, wanted: &Setting) -> bool {
-    point.iter().any(|setting| setting.path == wanted.path && is_same_value(setting.value.scalar(), wanted.value.scalar()))
+fn has_value(point: &Point, expected: &Setting) -> bool {
+    point.iter().any(|setting| setting.path == expected.path && is_same_value(setting.value.scalar(), expected.value.scalar()))
 }
 
 /// Numbers are compared as numbers, also with text: `0.90` is `0.9`.
@@ -207,9 +207,9 @@ fn check_unique(points: &[Point], review: &mut Review) {
     let mut known: HashMap<Vec<(&str, String)>, Vec<usize>> = HashMap::new();
     for (index, point) in points.iter().enumerate() {
         let equal = |other: &&Point| other.len() == point.len() && point.iter().all(|setting| has_value(other, setting));
-        let alike = known.entry(key(point)).or_default();
-        let first = alike.iter().map(|at| &points[*at]).find(equal);
-        alike.push(index);
+        let same_key = known.entry(key(point)).or_default();
+        let first = same_key.iter().map(|at| &points[*at]).find(equal);
+        same_key.push(index);
         if let Some(first) = first {
             // In equal cases, values with different spans are the duplicates.
             let again = point
@@ -333,9 +333,9 @@ fn check_rows(list: &Entry, table: &'static Block, review: &mut Review) {
 }
 
 fn check_axes_once(entries: &[Entry], review: &mut Review) {
-    let mut seen: BTreeSet<&str> = entries.iter().map(|entry| entry.key.as_str()).collect();
+    let mut paths: BTreeSet<&str> = entries.iter().map(|entry| entry.key.as_str()).collect();
     for group in entries.iter().filter(|entry| entry.key == "zip").flat_map(|entry| zip_groups(&entry.value)) {
-        for entry in group.entries().iter().filter(|entry| !seen.insert(&entry.key)) {
+        for entry in group.entries().iter().filter(|entry| !paths.insert(&entry.key)) {
             review.push(Mistake::new(
                 entry.key_at,
                 format!("`{}` is swept twice", entry.key),
@@ -361,14 +361,14 @@ mod tests {
     }
 
     #[test]
-    fn the_first_axis_turns_slowest_and_zipped_lists_go_in_step() {
+    fn first_axis_varies_slowest_and_zipped_lists_are_parallel() {
         let (points, faults) = expand("a: [1, 2]\nzip: {b: [3, 4], c: [x, y]}");
         assert_eq!(points, ["a=1 b=3 c=x", "a=1 b=4 c=y", "a=2 b=3 c=x", "a=2 b=4 c=y"]);
         assert!(faults.is_empty());
     }
 
     #[test]
-    fn rows_are_excluded_and_included_as_on_github() {
+    fn exclude_and_include_follow_github() {
         // The example in GitHub's documentation of `include`.
         let (points, _) = expand(
             "fruit: [apple, pear]\nanimal: [cat, dog]\ninclude:\n- {color: green}\n- {color: pink, animal: cat}\n- {fruit: apple, shape: circle}\n- {fruit: banana}\n- {fruit: banana, animal: cat}",
@@ -388,7 +388,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_without_a_case_and_cases_without_a_difference_are_faults() {
+    fn rows_without_a_case_and_duplicate_cases_are_errors() {
         assert_eq!(expand("a: [1, 2]\nexclude: [{a: 3}]").1, ["2:12 this `exclude` matches no case"]);
         assert_eq!(expand("a: [1, 2, 1]").1, ["1:11 the same case twice"]);
         assert_eq!(expand("a: [1]\nexclude: [{a: 1}]").1, ["1:1 no case is left"]);

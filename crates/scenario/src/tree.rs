@@ -329,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn setting_a_path_replaces_what_stands_in_its_way() {
+    fn setting_a_path_replaces_scalars_on_the_way() {
         let at = Span::default();
         let mut node = Node::new(at, Data::Map(Vec::new()));
         node.set("load.rate", at, Node::new(at, Data::Text("8/s".into())));
@@ -340,7 +340,7 @@ mod tests {
     }
 
     #[test]
-    fn items_of_a_list_are_reached_by_name_and_by_index() {
+    fn list_items_are_addressed_by_name_and_index() {
         let at = Span::default();
         let item = |name: &str| {
             let mut item = Node::new(at, Data::Map(Vec::new()));

@@ -102,12 +102,12 @@ const MOST_STRANGE: usize = 200;
 
 fn missing(node: &Node, table: &'static Block, owner: &str, at: Span, review: &mut Review) {
     // An unknown key that resembles the missing one is already reported.
-    let strange = || {
+    let resembled = || {
         let unknown = node.entries().iter().filter(|entry| table.field(&entry.key).is_none()).take(MOST_STRANGE);
         unknown.filter_map(|entry| nearest(&entry.key, table.names())).collect::<Vec<&str>>()
     };
-    let strange = std::cell::LazyCell::new(strange);
-    let meant = |field: &Field| strange.contains(&field.name);
+    let resembled = std::cell::LazyCell::new(resembled);
+    let meant = |field: &Field| resembled.contains(&field.name);
     let absent = |field: &&Field| {
         let instead = field.instead.is_some_and(|key| node.entry(key).is_some());
         field.required && !instead && node.entry(field.name).is_none() && !meant(field)

@@ -81,12 +81,12 @@ impl<'a> Cursor<'a> {
     }
 
     /// Skips `sign`, which must be next.
-    pub fn expect(&mut self, sign: char, place: &str) -> Result<(), CheckError> {
+    pub fn expect(&mut self, sign: char, context: &str) -> Result<(), CheckError> {
         if self.eat(sign) {
             return Ok(());
         }
         let at = self.visible(self.at..self.at + self.width());
-        Err(CheckError::new(at, format!("`{sign}` is missing {place}"), format!("expected `{sign}`")))
+        Err(CheckError::new(at, format!("`{sign}` is missing {context}"), format!("expected `{sign}`")))
     }
 
     /// A comparison operator.

@@ -24,7 +24,7 @@ pub(super) fn parse_limit(cursor: &mut Cursor<'_>, subject: &str, unit: Unit) ->
     }
     let bad = |_| CheckError::new(number.clone(), format!("`{text}` is not a number"), "expected a number");
     let value: f64 = text.parse().map_err(bad)?;
-    let whole = at.start..if word.is_empty() { at.end } else { unit_at.end };
+    let value_at = at.start..if word.is_empty() { at.end } else { unit_at.end };
     let limit = match convert_unit(text, value, word, unit) {
         Some(limit) => limit,
         None if word.is_empty() => {
@@ -49,8 +49,8 @@ pub(super) fn parse_limit(cursor: &mut Cursor<'_>, subject: &str, unit: Unit) ->
         }
     };
     match unit {
-        _ if limit < 0.0 => Err(CheckError::new(whole, "a limit below zero", format!("`{subject}` is never negative"))),
-        Unit::Share if limit > 1.0 => Err(CheckError::new(whole, "a share above 100 %", "expected 0 % to 100 %")),
+        _ if limit < 0.0 => Err(CheckError::new(value_at, "a limit below zero", format!("`{subject}` is never negative"))),
+        Unit::Share if limit > 1.0 => Err(CheckError::new(value_at, "a share above 100 %", "expected 0 % to 100 %")),
         _ => Ok(limit),
     }
 }

@@ -29,7 +29,7 @@ fn metric(metric: Metric, stat: Option<Stat>, op: Op, limit: f64) -> Assertion {
 }
 
 #[test]
-fn limits_are_read_into_the_unit_of_their_metric() {
+fn limits_are_converted_to_the_unit_of_their_metric() {
     use Metric::*;
     let p = |share| Some(Stat::Quantile(share));
     for (text, assertion) in [
@@ -51,7 +51,7 @@ fn limits_are_read_into_the_unit_of_their_metric() {
 }
 
 #[test]
-fn tags_and_goodput_are_read() {
+fn tags_and_goodput_are_parsed() {
     let tagged = parse("ttft{ model = meta/llama-3, round=2 }.p95 < 1s").unwrap();
     let tags = vec![("model".to_owned(), "meta/llama-3".to_owned()), ("round".to_owned(), "2".to_owned())];
     assert_eq!(tagged.subject, Subject::Metric { metric: Metric::Ttft, stat: Some(Stat::Quantile(0.95)), tags });
@@ -64,7 +64,7 @@ fn tags_and_goodput_are_read() {
 }
 
 #[test]
-fn multiples_of_other_runs_are_read() {
+fn relative_limits_are_parsed() {
     for (text, relative) in [
         ("ttft.p95 <= 1.10 * baseline", (Against::Baseline, 1.1)),
         ("ttft.p95 <= baseline", (Against::Baseline, 1.0)),
@@ -79,7 +79,7 @@ fn multiples_of_other_runs_are_read() {
 }
 
 #[test]
-fn every_mistake_is_pointed_at() {
+fn every_syntax_error_has_a_position() {
     for (text, underlined, message, label) in [
         ("tftt.p99 < 500ms", "tftt", "unknown metric `tftt`", "did you mean `ttft`?"),
         ("ttft_ms.p99 < 500ms", "ttft_ms", "unknown metric `ttft_ms`", "did you mean `ttft`?"),
@@ -196,19 +196,19 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn a_check_prints_and_reparses_equal(assertion in assertions()) {
+    fn printed_checks_parse_equal(assertion in assertions()) {
         let printed = check(assertion.clone()).to_string();
         prop_assert_eq!(parse(&printed), Ok(assertion), "{}", printed);
     }
 
     #[test]
-    fn no_text_makes_the_parser_panic(text in "\\PC{0,40}") {
+    fn parser_never_panics(text in "\\PC{0,40}") {
         let _ = parse(&text).map_err(|error| text[error.range].len());
     }
 }
 
 #[test]
-fn signals_are_read_in_their_units() {
+fn signals_are_parsed_in_their_units() {
     for (text, name, stat, limit) in [
         ("server.kv_cache_usage.max < 95%", "server.kv_cache_usage", Stat::Max, 0.95),
         ("gpu.power.mean < 300 W", "gpu.power", Stat::Mean, 300.0),
@@ -232,7 +232,7 @@ fn signals_are_read_in_their_units() {
 }
 
 #[test]
-fn every_mistake_in_a_signal_is_pointed_at() {
+fn every_error_in_a_signal_has_a_position() {
     for (text, underlined, message, label) in [
         ("server.wating.max < 9", "wating", "unknown signal `server.wating`", "did you mean `server.waiting`?"),
         ("server.cache.max < 9%", "cache", "unknown signal `server.cache`", "did you mean `server.kv_cache_usage`?"),

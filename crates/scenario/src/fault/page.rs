@@ -44,10 +44,10 @@ impl SourceCode for Page {
         after: usize,
     ) -> Result<Box<dyn SpanContents<'a> + 'a>, MietteError> {
         let text = &*self.text;
-        let whole = text.read_span(span, before, after)?;
-        let mut range = whole.span().offset()..whole.span().offset() + whole.data().len();
-        let mut line = whole.line();
-        if whole.data().split(|byte| *byte == b'\n').any(|line| line.len() > WIDEST) {
+        let contents = text.read_span(span, before, after)?;
+        let mut range = contents.span().offset()..contents.span().offset() + contents.data().len();
+        let mut line = contents.line();
+        if contents.data().split(|byte| *byte == b'\n').any(|line| line.len() > WIDEST) {
             let start = span.offset().min(text.len());
             let end = (span.offset() + span.len()).min(text.len());
             let line_start = text.as_bytes()[..start].iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
@@ -62,8 +62,8 @@ impl SourceCode for Page {
             &text.as_bytes()[range.clone()],
             (range.start, range.len()).into(),
             line,
-            whole.column(),
-            whole.line_count(),
+            contents.column(),
+            contents.line_count(),
         )))
     }
 }

@@ -263,8 +263,8 @@ fn dataset(draft: &mut Draft) -> Result<(), ImportError> {
         draft.set("dataset/on_exhausted", "stop");
     }
     draft.account("--no-allow-dataset-wrap --allow-dataset-wrap", &["dataset/on_exhausted"]);
-    if let Some(place) = draft.text("--cache-bust") {
-        if place != "none" {
+    if let Some(target) = draft.text("--cache-bust") {
+        if target != "none" {
             draft.set("dataset/cache_bust", true);
         }
         draft.account("--cache-bust", &["dataset/cache_bust"]);

@@ -95,9 +95,9 @@ pub(super) fn request(draft: &mut Draft, script: &Script) -> Result<(), ImportEr
 
 /// The dataset and the output lengths; `source` is the flag of the file.
 pub(super) fn dataset(draft: &mut Draft, script: &Script, source: &'static str) -> Result<(), ImportError> {
-    let wanted = draft.text("--dataset-name").unwrap_or_else(|| "sharegpt".into());
+    let dataset = draft.text("--dataset-name").unwrap_or_else(|| "sharegpt".into());
     let embeds = draft.get("target/api").and_then(Value::as_str) == Some("openai-embeddings");
-    let kind = match wanted.as_str() {
+    let kind = match dataset.as_str() {
         _ if embeds => "embeddings",
         "sharegpt" | "custom" => "sharegpt",
         "openai" => "line_by_line",

@@ -65,7 +65,7 @@ pub(super) fn recognize(tool: Tool, args: &[String]) -> Result<Invocation, Impor
                 .iter()
                 .zip(name.iter())
                 .enumerate()
-                .all(|(place, (word, expected))| *expected == if place == 0 { file_name(word) } else { word })
+                .all(|(index, (word, expected))| *expected == if index == 0 { file_name(word) } else { word })
     };
     let named = tool.spec().commands.iter().find_map(|command| Some((command, command.names.iter().find(begins)?.len())));
     let (command, length) = match (named, tool.spec().commands) {
@@ -230,9 +230,9 @@ pub(super) fn is_secret(name: &str) -> bool {
 pub(super) fn mask_url(url: &str, instead: &str) -> String {
     let mut ranges = hidden(url);
     ranges.sort_by_key(|range| range.start);
-    ranges.into_iter().rev().fold(url.to_owned(), |mut shown, range| {
-        shown.replace_range(range, instead);
-        shown
+    ranges.into_iter().rev().fold(url.to_owned(), |mut masked, range| {
+        masked.replace_range(range, instead);
+        masked
     })
 }
 
@@ -321,13 +321,15 @@ fn is_flag(word: &str) -> bool {
 
 /// Finds a flag by a spelling, or by a unique prefix where the tool accepts that.
 fn find_flag(tool: Tool, command: &'static Command, written: &str) -> Result<Flag, ImportError> {
-    let wanted = written.replace('_', "-");
-    if let Some(found) = command.flags().find(|flag| flag.names().any(|name| name == wanted)) {
+    let name_or_prefix = written.replace('_', "-");
+    if let Some(found) = command.flags().find(|flag| flag.names().any(|name| name == name_or_prefix)) {
         return Ok(found);
     }
-    let begins = |flag: &Flag| flag.names().any(|name| name.starts_with(&wanted));
-    let mut meant =
-        command.flags().filter(begins).filter(|_| tool.spec().abbreviates && wanted.len() > 3 && wanted.starts_with("--"));
+    let begins = |flag: &Flag| flag.names().any(|name| name.starts_with(&name_or_prefix));
+    let mut meant = command
+        .flags()
+        .filter(begins)
+        .filter(|_| tool.spec().abbreviates && name_or_prefix.len() > 3 && name_or_prefix.starts_with("--"));
     match (meant.next(), meant.next()) {
         (Some(only), None) => Ok(only),
         _ => Err(ImportError::Unknown {

@@ -285,14 +285,15 @@ impl Draft {
         let managed = self.get("target/server").is_some();
         for at in 0..self.line.variables.len() {
             let Some(assigned) = self.line.variables.get(at).cloned() else { continue };
-            let held = if assigned.is_secret() { format!("${{{}}}", assigned.name) } else { assigned.value.replace("${", "$${") };
+            let value =
+                if assigned.is_secret() { format!("${{{}}}", assigned.name) } else { assigned.value.replace("${", "$${") };
             let path = match assigned.name.as_str() {
                 _ if managed => Some(format!("target/server/env/{}", assigned.name)),
                 "OPENAI_API_KEY" => Some("target/api_key".to_owned()),
                 _ => None,
             };
             if let Some(path) = &path {
-                set(&mut self.tree, path, Value::from(held));
+                set(&mut self.tree, path, Value::from(value));
             }
             if let Some(assigned) = self.line.variables.get_mut(at) {
                 assigned.note = match &path {
@@ -425,9 +426,9 @@ pub(super) fn about(mean: f64, sd: f64) -> Value {
 }
 
 /// The URL of requests: the protocol's path is added unless the URL ends with a known one.
-pub(super) fn endpoint(url: &str, wanted: &str, known: &[&str]) -> String {
+pub(super) fn endpoint(url: &str, protocol_path: &str, known: &[&str]) -> String {
     let url = with_scheme(url);
-    if known.iter().any(|end| path(&url).ends_with(end)) { url } else { join(&url, wanted) }
+    if known.iter().any(|end| path(&url).ends_with(end)) { url } else { join(&url, protocol_path) }
 }
 
 /// The protocol of a path of an OpenAI-compatible server.
@@ -460,12 +461,12 @@ pub(super) fn head(tool: Tool, accounts: &[Account], defaults: &[String]) -> Str
     let mut head = format!("# Converted from a command line of {}. Result per flag:\n", tool.name());
     let width = accounts.iter().map(|account| account.flag.chars().count()).max().unwrap_or(0).min(44);
     for Account { flag, keys, note } in accounts {
-        let said = match (keys.is_empty(), note) {
+        let result = match (keys.is_empty(), note) {
             (false, None) => keys.join(", "),
             (false, Some(note)) => format!("{} ({note})", keys.join(", ")),
             (true, note) => format!("not carried over: {}", note.as_deref().unwrap_or_default()),
         };
-        head.push_str(&format!("#   {flag:width$}  {said}\n"));
+        head.push_str(&format!("#   {flag:width$}  {result}\n"));
     }
     if !defaults.is_empty() {
         head.push_str(&format!("# Defaults of {} {}:\n", tool.name(), tool.spec().version));

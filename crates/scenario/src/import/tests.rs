@@ -132,7 +132,7 @@ const LINES: &[(Tool, &str, &str)] = &[
 ];
 
 #[test]
-fn command_lines_become_sound_scenarios() {
+fn command_lines_become_valid_scenarios() {
     for (tool, name, line) in LINES {
         let imported = imported(*tool, line);
         sound(&imported);
@@ -141,7 +141,7 @@ fn command_lines_become_sound_scenarios() {
 }
 
 #[test]
-fn every_flag_of_the_line_is_accounted_for() {
+fn every_flag_of_the_line_is_listed() {
     for (tool, _, line) in LINES.iter() {
         let invocation = command::recognize(*tool, &words(line)).unwrap();
         let flag = |word: &&String| {
@@ -170,7 +170,7 @@ fn base(tool: Tool, command: &command::Command) -> &'static str {
 }
 
 #[test]
-fn every_flag_of_every_tool_is_known_with_its_reason_or_its_key() {
+fn every_flag_of_every_tool_has_a_key_or_a_reason() {
     let samples = [
         "8",
         "0.5",
@@ -302,7 +302,7 @@ fn every_spelling_of_a_command_is_recognized() {
 }
 
 #[test]
-fn variables_in_front_of_the_command_have_a_place_or_a_reason() {
+fn variables_before_the_command_have_a_key_or_a_reason() {
     let accounts = |tool, line| imported(tool, line).accounts;
     let managed = &accounts(Tool::Evalscope, "A=1 X_TOKEN=hush perf --model m --api local_vllm")[..2];
     assert_eq!(managed[0].keys, ["target.server.env.A"]);
@@ -313,7 +313,7 @@ fn variables_in_front_of_the_command_have_a_place_or_a_reason() {
 }
 
 #[test]
-fn defaults_of_the_tool_are_at_the_head() {
+fn defaults_of_the_tool_are_listed_at_the_top() {
     let head = |line: &str| {
         let yaml = imported(Tool::Evalscope, line).yaml;
         let from = yaml.find("# Defaults").unwrap();
@@ -337,7 +337,7 @@ fn defaults_of_the_tool_are_at_the_head() {
 }
 
 #[test]
-fn wandb_is_a_tracker_and_its_key_is_nowhere() {
+fn wandb_key_is_not_written() {
     let seen = imported(Tool::Evalscope, "perf --model m --url http://h --wandb-api-key sk-hush --visualizer wandb");
     assert!(!format!("{seen:?}").contains("hush"), "{}", seen.yaml);
     for line in ["project: perf_benchmark", "api_key: ${WANDB_API_KEY}"] {
@@ -355,7 +355,7 @@ fn wandb_is_a_tracker_and_its_key_is_nowhere() {
 }
 
 #[test]
-fn secrets_are_nowhere() {
+fn secrets_are_not_written() {
     for (tool, _, line) in LINES.iter() {
         assert!(!format!("{:?}", imported(*tool, line)).contains("sk-secret"), "{line}");
     }
@@ -367,7 +367,7 @@ fn secrets_are_nowhere() {
 }
 
 #[test]
-fn secrets_of_urls_and_bodies_are_nowhere_either() {
+fn secrets_of_urls_and_bodies_are_not_written() {
     let line = "perf --model m --url http://u:hushpw@h:8000/v1/chat/completions?api_key=hushkey --extra-args '{\"api_key\": \"hushed\", \"a\": {\"token\": \"hush2\", \"max_tokens\": \"7\"}}' --prompt hi --number 5";
     let seen = imported(Tool::Evalscope, line);
     assert!(!format!("{seen:?}").contains("hush"), "{}", seen.yaml);
@@ -387,7 +387,7 @@ fn secrets_of_urls_and_bodies_are_nowhere_either() {
 }
 
 #[test]
-fn texts_stand_for_themselves() {
+fn texts_are_escaped() {
     let seen = imported(Tool::Evalscope, LINES[2].2);
     let input = Input { path: Path::new("x.yaml"), text: Some(seen.yaml), env: &BTreeMap::new(), set: &[] };
     let plan = reload(&input).unwrap().plan;
@@ -396,7 +396,7 @@ fn texts_stand_for_themselves() {
 }
 
 #[test]
-fn what_is_wrong_is_said() {
+fn errors_are_explained() {
     assert_eq!(error(Tool::Evalscope, "perf --paralel 4"), "`--paralel` is not a flag of evalscope; did you mean `--parallel`?");
     assert_eq!(error(Tool::Evalscope, "perf --url h --parallel x"), "`--parallel x`: expected a number");
     assert_eq!(error(Tool::Evalscope, "perf --url"), "`--url` has no value");

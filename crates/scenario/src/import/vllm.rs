@@ -120,8 +120,8 @@ fn first(draft: &mut Draft, flags: &[&str], path: &str) -> Result<Option<f64>, I
 }
 
 fn translate_dataset(draft: &mut Draft) -> Result<(), ImportError> {
-    let wanted = draft.text("--dataset-name").unwrap_or_else(|| "random".into());
-    let kind = match wanted.as_str() {
+    let dataset = draft.text("--dataset-name").unwrap_or_else(|| "random".into());
+    let kind = match dataset.as_str() {
         "random" => "random",
         "random-mm" => "images",
         "random-rerank" => "rerank",
@@ -152,7 +152,7 @@ fn translate_dataset(draft: &mut Draft) -> Result<(), ImportError> {
         "rows" => &["--custom-output-len", "--output-len"],
         _ => &["--output-len"],
     };
-    let unsaid = match (kind, wanted.as_str()) {
+    let default = match (kind, dataset.as_str()) {
         ("random" | "prefix" | "images", _) | (_, "txt-slices") => Some(128.0),
         ("rows", _) => Some(256.0),
         (_, "sonnet") => Some(150.0),
@@ -165,7 +165,7 @@ fn translate_dataset(draft: &mut Draft) -> Result<(), ImportError> {
     if kind == "line_by_line" {
         draft.note("--dataset-name", "each line of the file is a prompt; vLLM joins lines until the prompt is long enough");
     }
-    if let Some(length) = first(draft, flags, "request/max_tokens")?.or(unsaid) {
+    if let Some(length) = first(draft, flags, "request/max_tokens")?.or(default) {
         let ratio = if kind == "random" { ratios(draft)?.1 } else { 0.0 };
         draft.set("request/max_tokens", ranged(length, ratio));
     }
@@ -220,12 +220,12 @@ fn random(draft: &mut Draft) -> Result<(), ImportError> {
 }
 
 fn prefix(draft: &mut Draft) -> Result<(), ImportError> {
-    for (flag, path, unsaid) in [
+    for (flag, path, default) in [
         ("--prefix-repetition-num-prefixes", "dataset/groups", 10.0),
         ("--prefix-repetition-prefix-len", "dataset/prefix_tokens", 256.0),
         ("--prefix-repetition-suffix-len", "dataset/tokens", 256.0),
     ] {
-        draft.carry_value(flag, path, number(draft.number(flag)?.unwrap_or(unsaid)));
+        draft.carry_value(flag, path, number(draft.number(flag)?.unwrap_or(default)));
     }
     Ok(())
 }

@@ -170,7 +170,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn only_what_is_left_out_is_filled_in() {
+    fn only_missing_fields_are_filled_in() {
         let Value::Object(mut body) = json!({ "options": { "seed": 1 }, "parameters": "x" }) else { panic!() };
         for path in ["options.seed", "options.top_k", "parameters.n", "a.b.c", "n"] {
             fill_field(&mut body, path, json!(7));

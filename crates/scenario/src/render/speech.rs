@@ -30,18 +30,18 @@ pub fn spoken(api: Api, messages: Vec<Value>) -> Vec<Value> {
 }
 
 fn anthropic(messages: Vec<Value>) -> Vec<Value> {
-    let mut said: Vec<Value> = Vec::new();
+    let mut converted: Vec<Value> = Vec::new();
     let mut results = Vec::new();
     for message in messages {
         if has(&message, "role", "tool") {
             results.push(result(message));
             continue;
         }
-        said.extend(answered(&mut results));
-        said.extend(blocks(message));
+        converted.extend(answered(&mut results));
+        converted.extend(blocks(message));
     }
-    said.extend(answered(&mut results));
-    said
+    converted.extend(answered(&mut results));
+    converted
 }
 
 /// The tool results so far as one message; the protocol requires those of one reply together.

@@ -193,7 +193,7 @@ fn names(text: &str) -> Vec<(Range<usize>, bool)> {
     let mut names = Vec::new();
     let mut inside = false;
     let mut at = 0;
-    let mut wanted = None;
+    let mut expected = None;
     while let Some(c) = text[at..].chars().next() {
         let rest = &text[at..];
         // Measuring words outside of expressions would take quadratic time.
@@ -211,21 +211,21 @@ fn names(text: &str) -> Vec<(Range<usize>, bool)> {
             }
             '"' | '\'' if inside => {
                 at += quoted(rest, c);
-                wanted = None;
+                expected = None;
             }
             _ if inside && length > 0 => {
                 let word = &rest[..length];
-                match (wanted.take(), word) {
-                    (Some(true), "not") => wanted = Some(true),
+                match (expected.take(), word) {
+                    (Some(true), "not") => expected = Some(true),
                     (Some(test), _) => names.push((at..at + length, test)),
-                    (None, "is") => wanted = Some(true),
+                    (None, "is") => expected = Some(true),
                     (None, _) => {}
                 }
                 at += length;
             }
             _ => {
                 if inside && !c.is_whitespace() {
-                    wanted = (c == '|').then_some(false);
+                    expected = (c == '|').then_some(false);
                 }
                 at += c.len_utf8();
             }
@@ -283,12 +283,12 @@ mod tests {
     }
 
     #[test]
-    fn a_megabyte_of_plain_text_is_read_once() {
+    fn long_plain_text_is_scanned_once() {
         assert!(names(&"x".repeat(1 << 20)).is_empty());
     }
 
     #[test]
-    fn one_expression_keeps_its_type_and_text_is_text() {
+    fn single_expression_keeps_its_type() {
         for (text, value) in [
             ("plain", json!("plain")),
             ("{{ prompt }}", json!("say \"hi\"\n{{ x }} %p")),
@@ -307,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_value_is_an_error_and_never_empty() {
+    fn missing_value_is_an_error_and_not_empty_text() {
         assert_eq!(eval("{{ item.none }}"), Err("`item.none` has no value".into()));
         assert!(eval("a {{ item.none }}").is_err());
         assert!(eval("{{ item.none + 1 }}").is_err());
@@ -316,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_work_is_found_before_the_first_request_and_where() {
+    fn template_errors_are_found_before_the_first_request() {
         fn found(text: &str) -> (String, Option<&str>) {
             let error = match compile(text) {
                 Err(error) => Some(error),
@@ -344,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn the_variables_are_known_before_the_first_request() {
+    fn variables_are_known_before_the_first_request() {
         let names = |text: &str| compile(text).unwrap().variables().into_iter().collect::<Vec<_>>();
         assert_eq!(names("{{ item.a }}"), ["item.a"]);
         assert_eq!(names("{{ case.x | upper }} {% for i in range(3) %}{{ i }}{{ nope }}{% endfor %}"), ["case.x", "nope"]);

@@ -166,12 +166,12 @@ fn counts_drain(case: &BaselineCase, check: &Check) -> bool {
 }
 
 /// The baseline's value for a check of a case; `place` is the span of the limit. Reports a missing value.
-pub(crate) fn find_value(baseline: &Baseline, check: &Check, case: &Case, place: Span, review: &mut Review) -> Option<Known> {
+pub(crate) fn find_value(baseline: &Baseline, check: &Check, case: &Case, limit_at: Span, review: &mut Review) -> Option<Known> {
     let same = |labels: &Labels| case.labels.0.len() == labels.0.len() && case.labels.covers(labels);
     let labels = |case: &BaselineCase| Labels(case.labels.clone().into_iter().collect());
     let Some(base_case) = baseline.cases.iter().find(|base_case| same(&labels(base_case))) else {
         let cases = list(baseline.cases.iter().map(|base_case| base_case.id.as_str()), "and");
-        let mistake = Mistake::new(place, format!("the baseline has no case `{}`", case.id), "nothing to compare with");
+        let mistake = Mistake::new(limit_at, format!("the baseline has no case `{}`", case.id), "nothing to compare with");
         let help = format!("It has {cases}. Restrict the limit with `when`, or refresh it: `llmscen baseline update RUN_DIR`.");
         review.push(mistake.help(help));
         return None;
@@ -182,18 +182,21 @@ pub(crate) fn find_value(baseline: &Baseline, check: &Check, case: &Case, place:
         let names = || base_case.metrics.iter().map(|(name, _)| name.as_str());
         let label = nearest(&name, names()).map_or("does not exist in it".to_owned(), |near| format!("it has `{near}`"));
         let help = "A baseline contains every metric that its run measured, and those of the limits of its plan. Refresh it from a run of this scenario: `llmscen baseline update RUN_DIR`.";
-        review.push(Mistake::new(place, message, label).help(help));
+        review.push(Mistake::new(limit_at, message, label).help(help));
         return None;
     };
     if counts_drain(base_case, check) {
         let message = format!("`{name}` of the baseline includes the drain, which throughputs exclude now");
-        review.warn(place, format!("{message}; refresh it: `llmscen baseline update RUN_DIR`"));
+        review.warn(limit_at, format!("{message}; refresh it: `llmscen baseline update RUN_DIR`"));
     }
     let Confidence::Level(level) = check.confidence else { return Some(figure.known(None)) };
     let Some(index) = baseline.level(level) else {
         let most = baseline.confidences.last().copied().unwrap_or(LEVELS[0]);
-        let mistake =
-            Mistake::new(place, format!("the baseline has no bounds at confidence {level}"), "higher than its confidence levels");
+        let mistake = Mistake::new(
+            limit_at,
+            format!("the baseline has no bounds at confidence {level}"),
+            "higher than its confidence levels",
+        );
         review.push(mistake.help(format!("Its highest confidence level is {most}.")));
         return None;
     };

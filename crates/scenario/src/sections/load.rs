@@ -385,11 +385,11 @@ fn check_static(draft: &Draft<'_>, load: &Load, review: &mut Review) {
         return;
     }
     let Shape::Static { batch } = load.shape else { return };
-    let whole = match load.warmup {
+    let is_whole = match load.warmup {
         Warmup::Requests(requests) => requests % u64::from(batch) == 0,
         Warmup::Span(_) => false,
     };
-    if !whole {
+    if !is_whole {
         let mistake =
             Mistake::new(draft.key_span("load.warmup"), "the warm-up is not a whole number of rounds", "ends within a round");
         review.push(mistake.help(format!("`warmup: 1x` is one round, here {batch} requests; `2x` is two.")));

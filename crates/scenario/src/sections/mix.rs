@@ -95,10 +95,10 @@ pub(crate) fn decode(draft: &Draft<'_>, review: &mut Review) -> Option<Vec<Entry
 }
 
 fn check_names(items: &[Node], review: &mut Review) {
-    let mut seen: Vec<(String, tree::Span)> = Vec::new();
+    let mut names: Vec<(String, tree::Span)> = Vec::new();
     for node in items.iter().filter_map(|item| item.get("name")) {
         let name = node.text().unwrap_or_default().into_owned();
-        match seen.iter().find(|(other, _)| *other == name) {
+        match names.iter().find(|(other, _)| *other == name) {
             Some((_, first)) => {
                 let mistake = Mistake::new(node.at, format!("two entries have the name `{name}`"), "the second one");
                 review.push(
@@ -107,7 +107,7 @@ fn check_names(items: &[Node], review: &mut Review) {
                         .help("Each `mix` entry needs a unique `name`; results are grouped by it."),
                 );
             }
-            None => seen.push((name, node.at)),
+            None => names.push((name, node.at)),
         }
     }
 }
@@ -179,9 +179,9 @@ fn decode_entry(draft: &Draft<'_>, item: &Node, review: &mut Review) -> Option<E
         review.push(mistake.help("Give it a `dataset`, or set one for all entries that have none."));
         return None;
     }
-    for (key, alike) in [("extract", "entries of a mix share `extract`"), ("keep", "entries of a mix share `keep`")] {
+    for (key, message) in [("extract", "entries of a mix share `extract`"), ("keep", "entries of a mix share `keep`")] {
         if let Some(entry) = item.entry_at(&format!("request.{key}")) {
-            let mistake = Mistake::new(entry.key_at, alike, "cannot differ");
+            let mistake = Mistake::new(entry.key_at, message, "cannot differ");
             review.push(mistake.help(format!("Write `{key}` into the top-level `request`: it applies to all entries.")));
         }
     }
@@ -215,8 +215,8 @@ fn scenario_of_entry(draft: &Draft<'_>, item: &Node) -> Node {
 
 /// Reports entries that differ in `stream` where the protocol's path depends on it.
 fn check_streams(draft: &Draft<'_>, entries: &[Entry], review: &mut Review) {
-    let apart = |api: &Api| api.path(true) != api.path(false);
-    let Some(api) = draft.api().filter(apart) else { return };
+    let differs_by_stream = |api: &Api| api.path(true) != api.path(false);
+    let Some(api) = draft.api().filter(differs_by_stream) else { return };
     let mut streams = entries.iter().map(|entry| entry.request.stream);
     let first = streams.next();
     if streams.any(|stream| Some(stream) != first) {

@@ -69,9 +69,9 @@ fn read_value(node: &Node, subject: &Subject, review: &mut Review) -> Option<Sta
     if !matches!(node.data, Data::Map(_)) {
         return Some(Stated { value: read_number(node, subject, review)?, ends: None, sd: None });
     }
-    if let Some(strange) = node.entries().iter().find(|entry| !PARTS.contains(&entry.key.as_str())) {
-        let label = meant_or(nearest(&strange.key, PARTS), "does not exist");
-        let mistake = Mistake::new(strange.key_at, format!("unknown key `{}`", strange.key), label);
+    if let Some(unknown) = node.entries().iter().find(|entry| !PARTS.contains(&entry.key.as_str())) {
+        let label = meant_or(nearest(&unknown.key, PARTS), "does not exist");
+        let mistake = Mistake::new(unknown.key_at, format!("unknown key `{}`", unknown.key), label);
         review.push(mistake.help("A value has `value`, and `low` and `high`, or `sd`."));
         return None;
     }
@@ -132,12 +132,12 @@ fn parse_labels(key: &str) -> Option<Labels> {
 }
 
 /// Reports keys with paths that the matrix does not sweep.
-pub(crate) fn check_axes(root: &Node, apart: &BTreeSet<String>, review: &mut Review) {
+pub(crate) fn check_axes(root: &Node, swept_paths: &BTreeSet<String>, review: &mut Review) {
     let tables = root.entries_at("reference").iter().filter(|entry| has_cases(&entry.value));
     for key in tables.flat_map(|table| table.value.entries()) {
-        for (path, _) in parse_labels(&key.key).unwrap_or_default().0.iter().filter(|(path, _)| !apart.contains(path)) {
-            let label = meant_or(nearest(path, apart.iter().map(String::as_str)), "is not swept");
-            let swept = list(apart.iter().map(String::as_str), "and");
+        for (path, _) in parse_labels(&key.key).unwrap_or_default().0.iter().filter(|(path, _)| !swept_paths.contains(path)) {
+            let label = meant_or(nearest(path, swept_paths.iter().map(String::as_str)), "is not swept");
+            let swept = list(swept_paths.iter().map(String::as_str), "and");
             let mistake = Mistake::new(key.key_at, format!("`{path}` is not swept"), label);
             review.push(mistake.help(format!("Keys of a reference are paths of the matrix; here {swept}.")));
         }
@@ -145,18 +145,18 @@ pub(crate) fn check_axes(root: &Node, apart: &BTreeSet<String>, review: &mut Rev
 }
 
 /// The reference's value for a check of a case; `place` is the span of the limit. Reports a missing value.
-pub(crate) fn find_value(root: &Node, check: &Check, case: &Case, place: Span, review: &mut Review) -> Option<Known> {
+pub(crate) fn find_value(root: &Node, check: &Check, case: &Case, limit_at: Span, review: &mut Review) -> Option<Known> {
     let table = root.get("reference")?;
     let name = check.subject.to_string();
     let same = |entry: &&Entry| parse_subject(&entry.key).is_ok_and(|subject| subject == check.subject);
     let Some(entry) = table.entries().iter().find(same) else {
         let names = || table.entries().iter().map(|entry| entry.key.as_str());
         let label = nearest(&name, names()).map_or("does not exist in it".to_owned(), |near| format!("it has `{near}`"));
-        let mistake = Mistake::new(place, format!("`reference` has no `{}`", check.figure_name()), label);
+        let mistake = Mistake::new(limit_at, format!("`reference` has no `{}`", check.figure_name()), label);
         review.push(mistake.help(format!("It has {}.", list(names(), "and"))));
         return None;
     };
-    let node = if has_cases(&entry.value) { find_case_value(entry, case, place, review)? } else { &entry.value };
+    let node = if has_cases(&entry.value) { find_case_value(entry, case, limit_at, review)? } else { &entry.value };
     let stated = read_value(node, &check.subject, review)?;
     let level = if let Confidence::Level(level) = check.confidence { Some(level) } else { None };
     let (low, high) = match (stated.ends, stated.sd, level) {
@@ -168,14 +168,15 @@ pub(crate) fn find_value(root: &Node, check: &Check, case: &Case, place: Span, r
 }
 
 /// The value with the most labels that match the case.
-fn find_case_value<'a>(entry: &'a Entry, case: &Case, place: Span, review: &mut Review) -> Option<&'a Node> {
+fn find_case_value<'a>(entry: &'a Entry, case: &Case, limit_at: Span, review: &mut Review) -> Option<&'a Node> {
     let rows = entry.value.entries().iter().filter_map(|row| Some((parse_labels(&row.key)?, row)));
     let mut fits: Vec<_> = rows.filter(|(labels, _)| case.labels.covers(labels)).collect();
     fits.sort_by_key(|(labels, _)| std::cmp::Reverse(labels.0.len()));
     match fits.as_slice() {
         [] => {
             let message = format!("`reference` has no value for `{}` in case `{}`", entry.key, case.id);
-            let mistake = Mistake::new(entry.key_at, message, "has no value for this case").also(place, "needed by this limit");
+            let mistake =
+                Mistake::new(entry.key_at, message, "has no value for this case").also(limit_at, "needed by this limit");
             let pairs = case.labels.0.iter().map(|(path, value)| format!("{path}={value}")).collect::<Vec<_>>().join(",");
             let help = if pairs.is_empty() {
                 "A single number applies to all cases.".to_owned()

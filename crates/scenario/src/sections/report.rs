@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn bodies_bring_the_database_that_they_lie_in() {
+    fn bodies_add_sqlite_to_the_store() {
         use Store::{Hlog, Parquet, Sqlite};
         assert_eq!(report(""), Ok((vec![Parquet], Bodies::None)));
         assert_eq!(report("report: { store: [hlog, sqlite, hlog] }"), Ok((vec![Hlog, Sqlite], Bodies::None)));

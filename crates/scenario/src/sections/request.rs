@@ -251,11 +251,11 @@ fn unsupported_field(api: Api, field: &str, at: Span) -> Mistake {
 
 fn check_limit_required(draft: &Draft<'_>, api: Api, template: Option<&Node>, review: &mut Review) {
     let key = "max_tokens";
-    let said = draft.get("request.max_tokens").is_some()
+    let has_limit = draft.get("request.max_tokens").is_some()
         || template.is_some_and(|body| body.entry(key).is_some())
         || draft.get("request.extra.max_tokens").is_some()
         || draft.text("dataset.kind").is_some_and(|kind| LONG.contains(&kind.as_ref()));
-    if !said && let Some(entry) = draft.entry("target.api") {
+    if !has_limit && let Some(entry) = draft.entry("target.api") {
         let mistake = Mistake::new(entry.value.at, format!("{api} needs `request.{key}`"), "`max_tokens` is missing");
         let local = "A reply would use the whole context of the model";
         let why = if api == Api::Local { local } else { "Its servers reject a request without a limit" };
@@ -421,7 +421,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_field_is_either_placed_by_the_protocol_or_one_of_the_blocks_own() {
+    fn every_field_is_a_sampling_field_or_has_its_own_block() {
         let others = ["template", "stream", "keep", "extra", "extract", "retry", "cancel"];
         let placed = REQUEST.names().filter(|name| !others.contains(name));
         assert_eq!(placed.collect::<Vec<_>>(), FIELDS);

@@ -202,8 +202,8 @@ pub(crate) fn check_restart(root: &Node, cases: &[Case], review: &mut Review) {
         .filter(|rounds| decode_rounds(rounds).is_some_and(|rounds| rounds.restart))
         .and_then(|rounds| rounds.entry("restart"));
     // A `server` with errors counts too.
-    let said = root.get("target").is_some_and(|target| target.entry("server").is_some());
-    let Some(entry) = restart.filter(|_| !said && cases.iter().any(|case| case.target.server.is_none())) else { return };
+    let has_server = root.get("target").is_some_and(|target| target.entry("server").is_some());
+    let Some(entry) = restart.filter(|_| !has_server && cases.iter().any(|case| case.target.server.is_none())) else { return };
     let label = "the run does not start this target";
     let mistake = Mistake::new(entry.key_at, "`rounds.restart` needs a managed server", label);
     let mistake = mistake.also_if(root.entry_at("target").map(|target| target.key_at), "has no `server`");
@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn rounds_are_a_number_or_a_number_with_restarts() {
+    fn rounds_are_a_number_or_a_mapping_with_restart() {
         assert_eq!((rounds(""), rounds("rounds: 3\n")), ((1, false), (3, false)));
         assert_eq!(rounds("rounds: { count: 5, restart: true }\n"), (5, true));
         assert_eq!(
@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn a_restart_needs_a_managed_server_and_says_where() {
+    fn restart_needs_a_managed_server() {
         let faults = |target: &str, text: &str| messages(load_with(&format!("{BASE}{target}{text}"), &[], &[]));
         let simulator = "target: { url: simulator, model: m }\n";
         assert_eq!(
@@ -244,14 +244,14 @@ mod tests {
             ["t.yaml:6:21 `rounds.restart` needs a managed server"]
         );
         assert!(load_with(&format!("{BASE}{simulator}rounds: {{ count: 5, restart: false }}\n"), &[], &[]).is_ok());
-        for (wrong, said) in [
+        for (wrong, has_server) in [
             ("rounds: 0\n", "t.yaml:6:9 `rounds` must be a whole number from 1 to 1000"),
             ("rounds: { count: 0 }\n", "t.yaml:6:18 `count` must be a whole number from 1 to 1000"),
             ("rounds: { restart: true }\n", "t.yaml:6:9 `rounds` needs `count`"),
             ("rounds: { count: 2, restart: 1 }\n", "t.yaml:6:30 `restart` must be `true` or `false`"),
             ("rounds: { count: 2, anew: true }\n", "t.yaml:6:21 unknown key `anew`"),
         ] {
-            assert_eq!(faults(MANAGED, wrong), [said]);
+            assert_eq!(faults(MANAGED, wrong), [has_server]);
         }
     }
 }

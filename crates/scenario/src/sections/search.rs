@@ -73,7 +73,7 @@ pub(crate) fn decode(root: &Node, axes: &BTreeSet<String>, review: &mut Review) 
     check_axes(root, vary, &path, axes, review);
     let (low, high) = range(root.entry_at("search.range")?, review)?;
     let unit = if is_rate(kind) { "/s" } else { "" };
-    let whole = match kind {
+    let is_whole = match kind {
         Kind::Whole(..) => true,
         Kind::Number(..) => false,
         _ => unit.is_empty() && [low, high].iter().all(|end| end.integer().is_some()),
@@ -86,13 +86,13 @@ pub(crate) fn decode(root: &Node, axes: &BTreeSet<String>, review: &mut Review) 
         vary: path,
         low: ends.0,
         high: ends.1,
-        whole,
+        whole: is_whole,
         precision: share(&precision.value)?,
         confirm: root.get("search.confirm").and_then(Node::integer).and_then(|n| u32::try_from(n).ok())?,
         goal: if root.get("search.goal")?.text()? == "goodput" { Goal::Goodput } else { Goal::Slo },
         drain: root.read("search.drain", duration)?,
     };
-    let spec = if whole { SearchSpec { start: spec.start.round(), ..spec } } else { spec };
+    let spec = if is_whole { SearchSpec { start: spec.start.round(), ..spec } } else { spec };
     if spec.precision <= 0.0 || spec.size() > MOST {
         let mistake = Mistake::new(precision.value.at, "the precision is too fine for this range", "too fine");
         review.push(mistake.help("Take 1 % or more, or a narrower range."));
@@ -102,7 +102,7 @@ pub(crate) fn decode(root: &Node, axes: &BTreeSet<String>, review: &mut Review) 
     let setting = |value: &f64| Setting {
         path: spec.vary.clone(),
         path_at: vary.value.at,
-        value: Node::new(vary.value.at, grid_value(*value, whole, unit)),
+        value: Node::new(vary.value.at, grid_value(*value, is_whole, unit)),
     };
     let settings = grid.iter().map(setting).collect();
     Some(Varied { spec, grid, settings })
@@ -112,8 +112,8 @@ fn is_rate(kind: &Kind) -> bool {
     matches!(kind, Kind::Leaf(leaf) if std::ptr::eq(*leaf, &RATE))
 }
 
-fn grid_value(value: f64, whole: bool, unit: &str) -> Data {
-    match (unit, whole) {
+fn grid_value(value: f64, is_whole: bool, unit: &str) -> Data {
+    match (unit, is_whole) {
         ("", true) => Data::Int(value as i64),
         ("", false) => Data::Float(value),
         (unit, _) => Data::Text(format!("{value}{unit}")),
@@ -209,18 +209,18 @@ pub(crate) fn check_limits(root: &Node, cases: &[Case], review: &mut Review) {
         };
         review.push(Mistake::new(entry.key_at, message, "nothing to search for").help(help));
     }
-    let place = root.entry_at("slo").map_or(entry.key_at, |slo| slo.key_at);
+    let slo_at = root.entry_at("slo").map_or(entry.key_at, |slo| slo.key_at);
     if let Some(check) = checks().find(|check| !is_goodput && grows_with_load(check)) {
         let message = format!("`{}` in a search for the largest load", check.expr);
-        let mistake = Mistake::new(place, message, "throughput increases with the load");
+        let mistake = Mistake::new(slo_at, message, "throughput increases with the load");
         review.push(mistake.help("Limit a metric that gets worse under load, such as `ttft.p95`, `tpot.p95` or `error_rate`."));
     }
     if checks().any(|check| check.abort.is_some()) {
-        let mistake = Mistake::new(place, "`abort` in a search", "a search stops hopeless probes itself");
+        let mistake = Mistake::new(slo_at, "`abort` in a search", "a search stops hopeless probes itself");
         review.push(mistake.help("Remove it: a probe ends as soon as more requests cannot change its result."));
     }
     if checks().any(|check| check.relative.is_some()) {
-        let mistake = Mistake::new(place, "a relative limit in a search", "the other run had another load");
+        let mistake = Mistake::new(slo_at, "a relative limit in a search", "the other run had another load");
         review.push(mistake.help("Use limits with numbers, such as `ttft.p95 < 500ms`."));
     }
 }

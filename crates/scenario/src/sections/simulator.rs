@@ -167,7 +167,7 @@ mod tests {
     use crate::tree::{Data, Span};
 
     #[test]
-    fn the_defaults_of_the_table_are_those_of_the_model() {
+    fn table_defaults_equal_model_defaults() {
         let at = Span::default();
         let mut node = Node::new(at, Data::Map(Vec::new()));
         fill(&mut node, &SIMULATOR, &|_| false);

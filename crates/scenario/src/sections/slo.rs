@@ -83,11 +83,11 @@ pub(crate) struct Limit<'a> {
 pub(crate) fn decode<'a>(root: &'a Node, axes: &BTreeSet<String>, review: &mut Review) -> Vec<Limit<'a>> {
     let items = root.items_at("slo");
     let stage = root.get("load.stages").map(|_| STAGE.to_owned());
-    let apart: BTreeSet<String> = axes.iter().cloned().chain(stage).collect();
-    items.iter().filter_map(|node| decode_limit(node, &apart, review)).collect()
+    let swept_paths: BTreeSet<String> = axes.iter().cloned().chain(stage).collect();
+    items.iter().filter_map(|node| decode_limit(node, &swept_paths, review)).collect()
 }
 
-fn decode_limit<'a>(node: &'a Node, apart: &BTreeSet<String>, review: &mut Review) -> Option<Limit<'a>> {
+fn decode_limit<'a>(node: &'a Node, swept_paths: &BTreeSet<String>, review: &mut Review) -> Option<Limit<'a>> {
     let expr = node.get("expr")?.string()?;
     let assertion = check::parse(&expr).ok()?;
     let check = Check {
@@ -97,7 +97,7 @@ fn decode_limit<'a>(node: &'a Node, apart: &BTreeSet<String>, review: &mut Revie
         limit: assertion.limit,
         relative: assertion.relative.map(|(to, factor)| Relative { to, factor, known: None }),
         confidence: node.read("confidence", confidence)?,
-        when: decode_condition(node, apart, review)?,
+        when: decode_condition(node, swept_paths, review)?,
         of: if node.get("of")?.text()? == "scheduled" { Of::Scheduled } else { Of::Ok },
         no_data: match node.get("no_data")?.text()?.as_ref() {
             "inconclusive" => NoData::Inconclusive,
@@ -142,7 +142,7 @@ fn check_single_stage(node: &Node, check: &Check, review: &mut Review) {
     review.push(mistake.help("Remove `abort`, or write `load.stage: all` for the whole case."));
 }
 
-fn decode_condition(node: &Node, apart: &BTreeSet<String>, review: &mut Review) -> Option<Labels> {
+fn decode_condition(node: &Node, swept_paths: &BTreeSet<String>, review: &mut Review) -> Option<Labels> {
     let entries = node.get("when").map(Node::entries).unwrap_or_default();
     let mut labels = Vec::new();
     for entry in entries {
@@ -151,9 +151,9 @@ fn decode_condition(node: &Node, apart: &BTreeSet<String>, review: &mut Review) 
             expect(&entry.value, "one value of the matrix", "", review);
             return None;
         };
-        if !apart.contains(&entry.key) {
-            let label = meant_or(nearest(&entry.key, apart.iter().map(String::as_str)), "is not swept");
-            let swept = list(apart.iter().map(String::as_str), "and");
+        if !swept_paths.contains(&entry.key) {
+            let label = meant_or(nearest(&entry.key, swept_paths.iter().map(String::as_str)), "is not swept");
+            let swept = list(swept_paths.iter().map(String::as_str), "and");
             let mistake = Mistake::new(entry.key_at, format!("`{}` is not swept", entry.key), label);
             review.push(mistake.help(format!("Keys of `when` are paths of the matrix, and stages; here {swept}.")));
             return None;
@@ -165,9 +165,10 @@ fn decode_condition(node: &Node, apart: &BTreeSet<String>, review: &mut Review) 
 
 /// Assigns limits to the cases that match. Reports limits that no case matches or can measure.
 pub(crate) fn assign(limits: &[Limit<'_>], cases: &mut [Case], rounds: u32, context: &RelativeContext<'_>, review: &mut Review) {
-    let apart: BTreeSet<String> = cases.iter().flat_map(|case| case.labels.0.iter().map(|(path, _)| path.clone())).collect();
+    let swept_paths: BTreeSet<String> =
+        cases.iter().flat_map(|case| case.labels.0.iter().map(|(path, _)| path.clone())).collect();
     let staged = cases.iter().any(|case| !case.load.shape.stages().is_empty()).then(|| STAGE.to_owned());
-    reference::check_axes(context.root, &apart.into_iter().chain(staged).collect(), review);
+    reference::check_axes(context.root, &swept_paths.into_iter().chain(staged).collect(), review);
     // Cases are copied to inspect their traffic classes and stages; thousands of checks must not be copied each time.
     let mut given: Vec<(Vec<Check>, _)> = cases.iter().map(|_| (Vec::new(), Vec::new())).collect();
     for limit in limits {
@@ -315,8 +316,8 @@ fn expand_item(item: &Node, presets: &[Entry], review: &mut Review) -> Vec<Node>
 
 /// TPOT = 60 s / (words per minute × tokens per word), in tenths of a millisecond.
 fn reading_limit(item: &Node, words: f64) -> String {
-    let said = |key: &str, usual: f64| item.get(key).and_then(Node::number).unwrap_or(usual);
-    let tpot = 60_000.0 / (said(PACE[0], words) * said(PACE[1], TOKENS_PER_WORD));
+    let value_or = |key: &str, usual: f64| item.get(key).and_then(Node::number).unwrap_or(usual);
+    let tpot = 60_000.0 / (value_or(PACE[0], words) * value_or(PACE[1], TOKENS_PER_WORD));
     format!("tpot.p95 <= {}ms", (tpot * 10.0).round() / 10.0)
 }
 

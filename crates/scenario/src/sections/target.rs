@@ -215,14 +215,14 @@ fn decode_place(draft: &Draft<'_>, api: Api, review: &mut Review) -> Option<Plac
 fn decode_url(draft: &Draft<'_>, url: &str, at: Span, api: Api, review: &mut Review) -> Option<Place> {
     let stream = draft.flag("request.stream").unwrap_or(true);
     let (usual, (_, path)) = (api.path(stream), split_url(url));
-    if let Some(wanted) = url_error(url) {
-        let mistake = Mistake::new(at, "this is not a URL", wanted);
+    if let Some(error) = url_error(url) {
+        let mistake = Mistake::new(at, "this is not a URL", error);
         review.push(mistake.help(format!("Write the whole URL, for example http://127.0.0.1:8000{usual}.")));
         return None;
     }
-    if let Some(whole) = url::completed(url, api, stream).filter(|_| url::is_fixed(api, draft.root)) {
-        review.note(at, url::note(&whole));
-        return Some(Place::Url(whole));
+    if let Some(complete_url) = url::completed(url, api, stream).filter(|_| url::is_fixed(api, draft.root)) {
+        review.note(at, url::note(&complete_url));
+        return Some(Place::Url(complete_url));
     }
     if (path.is_empty() || path == "/" || path.trim_end_matches('/') == "/v1") && !usual.is_empty() {
         review.warn(at, format!("requests are posted to this URL unchanged; the usual path of `api: {api}` is {usual}"));
@@ -334,13 +334,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_words_of_the_table_are_the_protocols_of_the_model() {
+    fn table_lists_all_protocols() {
         let Kind::Choice(words, _) = API else { panic!("not a choice") };
         assert!(words.iter().map(|(word, _)| *word).eq(Api::ALL.map(Api::name).into_iter().chain([SIMULATOR])));
     }
 
     #[test]
-    fn a_path_may_stand_behind_the_simulator() {
+    fn simulator_may_have_a_path() {
         assert_eq!((simulator_path("simulator"), simulator_path("simulator/v1/messages")), (Some(""), Some("/v1/messages")));
         assert_eq!((simulator_path("simulators"), simulator_path("http://simulator/v1")), (None, None));
     }

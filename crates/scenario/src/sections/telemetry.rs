@@ -88,8 +88,8 @@ fn check_switch(node: &Node, review: &mut Review) {
 }
 
 fn check_address(node: &Node, review: &mut Review) {
-    let Some(wanted) = node.text().map_or(Some(ADDRESS.expected), |url| url_error(&url)) else { return };
-    let mistake = Mistake::new(node.at, "this is not a URL", wanted);
+    let Some(error) = node.text().map_or(Some(ADDRESS.expected), |url| url_error(&url)) else { return };
+    let mistake = Mistake::new(node.at, "this is not a URL", error);
     review.push(mistake.help("Write the whole URL of the exporter, for example http://gpu-node:9400/metrics."));
 }
 
@@ -125,8 +125,8 @@ pub(crate) static METRICS: Block = Block {
 pub(crate) fn decode_metrics(draft: &Draft<'_>, review: &mut Review) -> Option<Scrape> {
     let entry = draft.entry("target.metrics.url")?;
     let url = entry.value.string()?;
-    if let Some(wanted) = url_error(&url).filter(|_| url != SIMULATOR) {
-        let mistake = Mistake::new(entry.value.at, "this is not a URL", wanted);
+    if let Some(error) = url_error(&url).filter(|_| url != SIMULATOR) {
+        let mistake = Mistake::new(entry.value.at, "this is not a URL", error);
         review.push(mistake.help("Write the whole URL, for example http://127.0.0.1:8000/metrics."));
     }
     let node = draft.get("target.metrics.interval")?;
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_sampled_is_said_in_a_section_that_may_be_left_out() {
+    fn telemetry_section_is_optional() {
         let spec = |millis, gpu, host| Ok(TelemetrySpec { interval: Nanos::from_millis(millis), gpu, host, dcgm: None });
         assert_eq!(telemetry(""), spec(1000, true, true));
         assert_eq!(telemetry("telemetry: { interval: 100ms, gpu: false }"), spec(100, false, true));
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn what_it_cannot_be_is_said() {
+    fn invalid_telemetry_is_an_error() {
         for (section, expected) in [
             ("telemetry: { interval: 99ms }", "`interval` must be 100ms or longer, or `off`"),
             ("telemetry: { interval: 5 }", "Add a unit: `5s` is seconds"),
@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn a_text_is_the_url_and_none_is_none() {
+    fn metrics_may_be_a_plain_url() {
         assert_eq!(metrics(""), (None, String::new()));
         let scrape = |url: &str, millis| Scrape { url: url.into(), interval: Nanos::from_millis(millis), headers: Vec::new() };
         assert_eq!(metrics(", metrics: simulator").0, Some(scrape("simulator", 1000)));
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn a_header_is_a_secret() {
+    fn metrics_headers_are_secrets() {
         let (page, secrets) = metrics(", metrics: { url: \"http://a:1/m\", headers: { X-Token: \"${TOKEN}\" } }");
         let headers = page.unwrap().headers;
         assert_eq!((headers[0].0.as_str(), headers[0].1.expose(), secrets.as_str()), ("X-Token", "s3cret", "s3cret"));

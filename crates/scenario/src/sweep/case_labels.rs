@@ -145,7 +145,7 @@ mod tests {
     use crate::{Input, load, reload};
 
     #[test]
-    fn a_file_is_called_by_the_end_that_tells_it_apart() {
+    fn files_are_named_by_their_shortest_unique_end() {
         let all = BTreeSet::from(["/a/x/p.jsonl", "/b/x/p.jsonl", "/b/q.jsonl", "/p.jsonl"]);
         let tails: Vec<String> = all.iter().map(|file| tail(file, &all)).collect();
         assert_eq!(tails, ["a/x/p.jsonl", "q.jsonl", "b/x/p.jsonl", "p.jsonl"]);
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn cases_are_called_the_same_before_and_after_resolving_and_when_the_files_are_gone() {
+    fn case_ids_survive_resolving_and_deleted_files() {
         let folder = tempfile::tempdir().unwrap();
         for name in ["one/a.jsonl", "two/a.jsonl", "b.jsonl"] {
             std::fs::create_dir_all(folder.path().join(name).parent().unwrap()).unwrap();
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn two_names_of_one_file_make_no_two_cases() {
+    fn two_names_of_one_file_are_a_duplicate_case() {
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join("a.jsonl"), "{\"prompt\": \"hello\"}\n").unwrap();
         let text = "version: 1\nname: t\ntarget: {url: simulator}\ndataset: {kind: rows}\nload: {concurrency: 1, requests: 1}\n\

@@ -3,7 +3,7 @@
 use super::{load_file, load_with};
 
 #[test]
-fn every_bad_plan_is_answered_with_all_that_is_wrong() {
+fn every_invalid_scenario_reports_all_its_errors() {
     let mut names: Vec<_> = std::fs::read_dir("tests/faults").unwrap().map(|entry| entry.unwrap().path()).collect();
     names.retain(|path| path.extension().is_some_and(|extension| extension == "yaml"));
     names.sort();
@@ -21,7 +21,7 @@ fn every_bad_plan_is_answered_with_all_that_is_wrong() {
 }
 
 #[test]
-fn six_mistakes_are_six_faults_each_in_its_place() {
+fn six_errors_are_reported_at_their_places() {
     let faults = load_file("tests/faults/six.yaml".as_ref()).unwrap_err();
     let places: Vec<_> = faults.iter().map(|fault| (fault.line(), fault.column(), fault.message())).collect();
     assert_eq!(
@@ -40,7 +40,7 @@ fn six_mistakes_are_six_faults_each_in_its_place() {
 }
 
 #[test]
-fn colour_adds_nothing_but_colour() {
+fn color_changes_nothing_but_color() {
     let faults = load_file("tests/faults/six.yaml".as_ref()).unwrap_err();
     let (plain, color) = (faults.render(false, 80), faults.render(true, 80));
     assert!(color.contains("\u{1b}[") && !plain.contains('\u{1b}'));
@@ -52,7 +52,7 @@ fn colour_adds_nothing_but_colour() {
 }
 
 #[test]
-fn a_file_that_is_not_there_is_a_fault_of_the_command_line() {
+fn missing_file_is_an_error_of_the_command_line() {
     let faults = load_file("tests/faults/nowhere.yaml".as_ref()).unwrap_err();
     let [fault] = faults.iter().as_slice() else { panic!("{faults}") };
     assert_eq!((fault.file(), fault.message()), ("command line", "scenario file not found: tests/faults/nowhere.yaml"));
@@ -66,7 +66,7 @@ fn rendered(text: &str) -> String {
 }
 
 #[test]
-fn a_layout_that_is_slightly_off_is_explained_once() {
+fn layout_errors_are_explained_once() {
     let mut wrong = Vec::new();
     let rest = "dataset: openqa\nload: { concurrency: 8, requests: 100 }\n";
     for (target, words) in [
@@ -133,7 +133,7 @@ fn a_layout_that_is_slightly_off_is_explained_once() {
 }
 
 #[test]
-fn line_ends_and_byte_order_marks_of_windows_change_nothing() {
+fn windows_line_ends_and_byte_order_marks_are_ignored() {
     let text = "version: 1\nname: t\ntarget:\n  url: simulator\ndataset: openqa\nload: { concurrency: 8, requests: 100 }\n";
     let plan = |text: &str| load_with(text, &[], &[]).unwrap().plan;
     assert_eq!(plan(&text.replace('\n', "\r\n")), plan(text));
@@ -143,7 +143,7 @@ fn line_ends_and_byte_order_marks_of_windows_change_nothing() {
 }
 
 #[test]
-fn a_variable_without_a_value_is_one_error_with_all_its_places() {
+fn unset_variable_is_one_error_with_all_its_places() {
     let text = std::fs::read_to_string("tests/faults/unset-variable.yaml").unwrap();
     let faults = load_with(&text, &[], &[]).unwrap_err();
     let messages: Vec<_> = faults.iter().map(|fault| fault.message()).collect();

@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn every_end_marker_is_read() {
+    fn every_end_marker_is_parsed() {
         let value = |path: &str, equals| Some(Done::Value { path: path.to_owned(), equals });
         assert_eq!(done(&node("'[DONE]'")), Some(Done::Data("[DONE]".into())));
         assert_eq!(done(&node("{event: message_stop}")), Some(Done::Event("message_stop".into())));
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn brackets_and_quotes_go_in_pairs() {
+    fn brackets_and_quotes_must_be_balanced() {
         for sound in ["$", "$.a[0]['b]']", "$..[?(@.type == \"a\\\")\")].text", "$['it\\'s']"] {
             assert_eq!(unbalanced(sound), None, "{sound}");
         }

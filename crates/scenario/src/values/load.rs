@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn a_course_is_flat_or_a_ramp_or_a_wave() {
+    fn stage_rate_is_constant_ramp_or_wave() {
         let sine = |mean, amplitude, secs: u64| Course::Sine { mean, amplitude, period: Nanos::from_millis(secs * 1000) };
         for (written, known) in [
             ("8/s", Some(Course::Flat(8.0))),
@@ -222,9 +222,9 @@ mod tests {
     }
 
     #[test]
-    fn users_stand_still_or_ramp() {
-        let seen =
+    fn stage_users_are_constant_or_a_ramp() {
+        let parsed =
             ["16", "0", "4 -> 64", "64->0", "-4", "4 -> -1", "1.5", "4 -> ", "1000001"].map(|text| stage_users(&node(text)));
-        assert_eq!(seen, [Some((16, 16)), Some((0, 0)), Some((4, 64)), Some((64, 0)), None, None, None, None, None]);
+        assert_eq!(parsed, [Some((16, 16)), Some((0, 0)), Some((4, 64)), Some((64, 0)), None, None, None, None, None]);
     }
 }

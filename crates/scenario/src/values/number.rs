@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn every_shape_is_read() {
+    fn every_distribution_is_parsed() {
         for (text, value) in [
             ("256", Quantity::Fixed(256)),
             ("{uniform: [1, 9]}", Quantity::Uniform { low: 1, high: 9 }),
@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn each_mistake_is_pointed_at() {
+    fn each_error_has_its_position() {
         for (text, fault) in [
             ("0", "1 `max_tokens` must be a whole number of tokens, 1 or more"),
             ("{uniform: [9, 1]}", "11 `uniform` needs `[low, high]`, two whole numbers above 0 with low ≤ high"),
@@ -290,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn amounts_are_read_with_their_units_and_without() {
+    fn quantities_are_parsed_with_and_without_units() {
         for (text, read, value) in [
             ("8B", parameters as fn(&Node) -> Option<f64>, Some(8e9)),
             ("70.6 B", parameters, Some(70.6e9)),
@@ -321,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn a_seed_of_the_run_is_drawn_once_and_stored() {
+    fn run_seed_is_drawn_once_and_stored() {
         let random = "{ kind: random, tokens: 8 }";
         let one = plan(random, "seed: run\n");
         let other = plan(random, "seed: run\n");
@@ -336,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cache_seed_is_drawn_only_where_it_is_used() {
+    fn cache_seed_is_drawn_only_if_used() {
         let bust = "{ kind: random, tokens: 8, cache_bust: true }";
         let seed = |dataset: &str, more: &str| plan(dataset, more).cases.remove(0).dataset.cache_seed;
         assert!(seed(bust, "").is_some() && seed(bust, "") != seed(bust, ""));

@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn every_notation_gives_names_and_weights() {
+    fn every_notation_of_models_is_parsed() {
         let pair = |a: f64, b: f64| Some(vec![("a".to_owned(), a), ("b".to_owned(), b)]);
         assert_eq!(read("a"), Some(vec![("a".to_owned(), 1.0)]));
         assert_eq!(read("[a, b]"), pair(1.0, 1.0));
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn a_number_is_a_version_too() {
+    fn version_may_be_a_number() {
         let read = |text: &str| version(&parse(0, 0, text, &mut Review::default()).unwrap());
         assert_eq!(read("auto"), Some(HttpVersion::Auto));
         assert_eq!((read("1.1"), read("'1.1'")), (Some(HttpVersion::Http1), Some(HttpVersion::Http1)));
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn statuses_and_kinds_are_told_apart() {
+    fn statuses_and_failures_are_separated() {
         let read = |text: &str| causes(&parse(0, 0, text, &mut Review::default()).unwrap());
         assert_eq!(read("[429, 503, connect]"), Some((vec![429, 503], vec![FailureKind::Connect])));
         assert_eq!(read("http_5xx"), Some((vec![], vec![FailureKind::Http5xx])));

@@ -132,7 +132,7 @@ mod tests {
     use crate::parse::parse;
 
     #[test]
-    fn confidences_lie_between_a_half_and_one() {
+    fn confidence_levels_are_between_a_half_and_one() {
         let read = |text: &str| confidence(&parse(0, 0, text, &mut Review::default()).unwrap());
         assert_eq!(read("point"), Some(Confidence::Point));
         assert_eq!(read("0.99"), Some(Confidence::Level(0.99)));
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn both_notations_are_read() {
+    fn both_notations_are_parsed() {
         let read = |text: &str| sizes(&parse(0, 0, text, &mut Review::default()).unwrap());
         assert_eq!(read("512x256"), Some(vec![(512, 256)]));
         assert_eq!(read("[512x512, [640, 480]]"), Some(vec![(512, 512), (640, 480)]));

@@ -179,7 +179,7 @@ mod tests {
     use llmscen_core::units::Nanos;
 
     #[test]
-    fn numbers_with_units_are_summed() {
+    fn durations_with_several_units_are_summed() {
         for (text, nanos) in [
             ("30s", Some(30_000_000_000)),
             ("1m30s", Some(90_000_000_000)),
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn every_notation_is_read() {
+    fn every_notation_is_parsed() {
         let read = |text: &str| wait(&parse(0, 0, text, &mut Review::default()).unwrap());
         let seconds = |n: u64| Nanos::from_millis(n * 1000);
         assert_eq!(read("2s"), Some(Wait::Fixed(seconds(2))));

@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn variables_references_and_escapes_are_told_apart() {
+    fn variables_references_and_escapes_are_distinguished() {
         assert_eq!(meanings("a ${B} c", false), [Meaning::AsIs, env("B", None), Meaning::AsIs]);
         assert_eq!(meanings("${A:-${B:-c}}", false), [env("A", Some("${B:-c}"))]);
         assert_eq!(meanings("$${A} $5 {x}", false), [Meaning::Literal("${".into()), Meaning::AsIs]);
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn a_body_keeps_the_braces_of_the_renderer() {
+    fn braces_of_the_renderer_stay_in_bodies() {
         assert_eq!(meanings("{{ prompt }} {{ vars.x }}", true), [Meaning::AsIs, Meaning::Ref("vars.x".into())]);
         assert_eq!(meanings("{{ item.a | upper }} {{", true), [Meaning::AsIs]);
         assert_eq!(meanings("{{ vars.x | upper }}", true), [Meaning::AsIs]);

@@ -276,8 +276,8 @@ pub(super) fn dataset_name(draft: &Draft) -> String {
 
 /// Whether requests are turns of conversations.
 pub(super) fn is_conversation(draft: &Draft) -> bool {
-    let wanted = dataset_name(draft);
-    let always = wanted.ends_with("_multi_turn") || wanted.starts_with("trie_") || wanted == "swe_smith";
+    let dataset = dataset_name(draft);
+    let always = dataset.ends_with("_multi_turn") || dataset.starts_with("trie_") || dataset == "swe_smith";
     draft.is_on("--multi-turn") || draft.has("--scenario") || always
 }
 
@@ -297,9 +297,9 @@ pub(super) fn dataset(draft: &mut Draft) -> Result<(), ImportError> {
         draft.carry("--tokenizer-path", "dataset/tokenizer");
         return Ok(());
     }
-    let wanted = dataset_name(draft);
-    let Some((_, kind, differs)) = DATASETS.iter().find(|(name, ..)| *name == wanted) else {
-        return Err(draft.invalid("--dataset", &wanted, EXPECTED));
+    let dataset = dataset_name(draft);
+    let Some((_, kind, differs)) = DATASETS.iter().find(|(name, ..)| *name == dataset) else {
+        return Err(draft.invalid("--dataset", &dataset, EXPECTED));
     };
     draft.carry_or_default("--dataset", "dataset/kind", *kind);
     if !differs.is_empty() {
@@ -314,14 +314,14 @@ pub(super) fn dataset(draft: &mut Draft) -> Result<(), ImportError> {
     } else {
         draft.note("--max-turns", "only used with --multi-turn");
     }
-    lengths(draft, kind, &wanted)?;
+    lengths(draft, kind, &dataset)?;
     if *kind == "images" {
         let [width, height] = [draft.number("--image-width")?, draft.number("--image-height")?].map(|side| side.unwrap_or(224.0));
         draft.carry_value("--image-width", "dataset/sizes", json!([format!("{width}x{height}")]));
         draft.account("--image-height", &["dataset/sizes"]);
         draft.carry_number("--image-num", "dataset/count")?;
     }
-    arguments(draft, &wanted)
+    arguments(draft, &dataset)
 }
 
 fn path(draft: &mut Draft, kind: &str) -> Result<(), ImportError> {
@@ -341,19 +341,20 @@ fn path(draft: &mut Draft, kind: &str) -> Result<(), ImportError> {
 }
 
 /// `--min-prompt-length` and `--max-prompt-length`: generated lengths, shaped lengths, or a filter of rows.
-fn lengths(draft: &mut Draft, kind: &str, wanted: &str) -> Result<(), ImportError> {
+fn lengths(draft: &mut Draft, kind: &str, dataset: &str) -> Result<(), ImportError> {
     let least = draft.number("--min-prompt-length")?;
     let most = draft.number("--max-prompt-length")?;
     if kind == "random" {
         return random(draft, least, most);
     }
     draft.note("--prefix-length --prefix-count", "only used with `--dataset random`");
-    if wanted.starts_with("random_") && kind == "embeddings" && (least.is_some() || most.is_some()) {
+    if dataset.starts_with("random_") && kind == "embeddings" && (least.is_some() || most.is_some()) {
         draft.set("dataset/shape/tokens", between(least.unwrap_or(0.0).max(1.0), most.unwrap_or(131_072.0)));
         draft.account("--min-prompt-length --max-prompt-length", &["dataset/shape"]);
         return Ok(());
     }
-    if matches!(kind, "images" | "rerank" | "trace" | "speed_benchmark" | "speed_benchmark_long") || wanted.starts_with("random_")
+    if matches!(kind, "images" | "rerank" | "trace" | "speed_benchmark" | "speed_benchmark_long")
+        || dataset.starts_with("random_")
     {
         let why =
             if kind == "images" { "the text next to the images is `dataset.text`" } else { "the dataset determines the lengths" };
@@ -397,11 +398,11 @@ fn random(draft: &mut Draft, least: Option<f64>, most: Option<f64>) -> Result<()
 }
 
 /// `--dataset-args`, and the older `--multi-turn-args`.
-fn arguments(draft: &mut Draft, wanted: &str) -> Result<(), ImportError> {
+fn arguments(draft: &mut Draft, dataset: &str) -> Result<(), ImportError> {
     for flag in ["--dataset-args", "--multi-turn-args"] {
         let Some(value) = draft.json(flag)? else { continue };
         let Value::Object(mut given) = value else { return Err(draft.invalid(flag, "", "a JSON object")) };
-        if wanted == "workload_trace" {
+        if dataset == "workload_trace" {
             for (key, path) in [
                 ("speed", "load/trace/speed"),
                 ("model_mapping", "dataset/trace/model_mapping"),

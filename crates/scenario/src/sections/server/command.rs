@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn a_command_is_split_as_a_shell_would() {
+    fn commands_are_split_like_in_a_shell() {
         let words = |text| command(&read(text)).map(|words| words.join("|"));
         assert_eq!(words("vllm serve 'my model' --port 8000").as_deref(), Some("vllm|serve|my model|--port|8000"));
         assert_eq!(words("[a, 'b c', 7, 0.5]").as_deref(), Some("a|b c|7|0.5"));
@@ -181,9 +181,9 @@ mod tests {
         );
         assert_eq!(values(&read("{a: b}")), None);
         let mixed = "{tp_size: 2, ep-size: 4, --x_y-z: 1, n: 2}";
-        let seen = ["kebab", "snake", "as_is"].map(|style| styled(mixed, style));
+        let flags = ["kebab", "snake", "as_is"].map(|style| styled(mixed, style));
         assert_eq!(
-            seen,
+            flags,
             [
                 "--tp-size 2 --ep-size 4 --x_y-z 1 -n 2",
                 "--tp_size 2 --ep_size 4 --x_y-z 1 -n 2",

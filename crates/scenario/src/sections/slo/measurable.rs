@@ -50,8 +50,8 @@ fn check_tags(limit: &Limit<'_>, metric: Metric, review: &mut Review) {
     if metric.per() == Scope::Case && !APART.contains(&metric) {
         let at = word_span(limit, metric.name(), review);
         let mistake = Mistake::new(at, format!("`{metric}` is a metric of the whole case"), "has no tags");
-        let apart = list(APART.iter().map(|metric| metric.name()), "and");
-        review.push(mistake.help(format!("Tags can be used with metrics of single requests, and with {apart}.")));
+        let taggable = list(APART.iter().map(|metric| metric.name()), "and");
+        review.push(mistake.help(format!("Tags can be used with metrics of single requests, and with {taggable}.")));
     }
 }
 
@@ -145,8 +145,9 @@ pub(super) fn word_span(limit: &Limit<'_>, word: &str, review: &Review) -> crate
     let node = limit.node.get("expr").unwrap_or(limit.node);
     let text = &limit.check.expr;
     let is_edge = |c: Option<char>| c.is_none_or(|c| !c.is_ascii_alphanumeric() && c != '_');
-    let whole = |start: &usize| is_edge(text[..*start].chars().next_back()) && is_edge(text[start + word.len()..].chars().next());
-    let found = text.match_indices(word).map(|(start, _)| start).find(whole);
+    let is_whole_word =
+        |start: &usize| is_edge(text[..*start].chars().next_back()) && is_edge(text[start + word.len()..].chars().next());
+    let found = text.match_indices(word).map(|(start, _)| start).find(is_whole_word);
     found.map_or(node.at, |start| review.sources.part(node, text, start..start + word.len()))
 }
 

@@ -61,15 +61,15 @@ fn no_interval_reason(subject: &Subject) -> Option<&'static str> {
 pub(super) fn resolve_limit(limit: &Limit<'_>, case: &Case, context: &RelativeContext<'_>, review: &mut Review) -> Check {
     let check = limit.check.clone();
     let Some(relative) = check.relative else { return check };
-    let place = place_of(limit, relative.to, review);
+    let limit_at = place_of(limit, relative.to, review);
     let known = match relative.to {
-        Against::Baseline => baseline_value(&check, case, context, place, review),
+        Against::Baseline => baseline_value(&check, case, context, limit_at, review),
         Against::Reference if context.root.get("reference").is_none() => {
-            let mistake = Mistake::new(place, "a limit relative to a reference, but no `reference:`", "there is none");
+            let mistake = Mistake::new(limit_at, "a limit relative to a reference, but no `reference:`", "there is none");
             review.push(mistake.help("For example reference: { output_tps: { \"load.concurrency=1\": 420 } }."));
             None
         }
-        Against::Reference => reference::find_value(context.root, &check, &with_stage_label(case), place, review),
+        Against::Reference => reference::find_value(context.root, &check, &with_stage_label(case), limit_at, review),
     };
     let relative = Relative { known, ..relative };
     Check { limit: relative.limit(), relative: Some(relative), ..check }
@@ -77,17 +77,23 @@ pub(super) fn resolve_limit(limit: &Limit<'_>, case: &Case, context: &RelativeCo
 
 /// The case with the labels that a reference uses: a staged case is `load.stage=all`.
 fn with_stage_label(case: &Case) -> Case {
-    let whole = case.labels.get(STAGE).is_none() && !case.load.shape.stages().is_empty();
-    let labels = if whole { case.labels.with(STAGE, Scalar::Text("all".into())) } else { case.labels.clone() };
+    let is_staged_case = case.labels.get(STAGE).is_none() && !case.load.shape.stages().is_empty();
+    let labels = if is_staged_case { case.labels.with(STAGE, Scalar::Text("all".into())) } else { case.labels.clone() };
     Case { labels, ..case.clone() }
 }
 
-fn baseline_value(check: &Check, case: &Case, context: &RelativeContext<'_>, place: Span, review: &mut Review) -> Option<Known> {
+fn baseline_value(
+    check: &Check,
+    case: &Case,
+    context: &RelativeContext<'_>,
+    limit_at: Span,
+    review: &mut Review,
+) -> Option<Known> {
     match &context.baseline {
-        BaselineState::Loaded(baseline, _) => baseline::find_value(baseline, check, case, place, review),
+        BaselineState::Loaded(baseline, _) => baseline::find_value(baseline, check, case, limit_at, review),
         BaselineState::Missing | BaselineState::Broken => None,
         BaselineState::Unset => {
-            let mistake = Mistake::new(place, "a limit relative to a baseline, but no `baseline:`", "there is none");
+            let mistake = Mistake::new(limit_at, "a limit relative to a baseline, but no `baseline:`", "there is none");
             let help = "Set `baseline` to a file from `llmscen baseline update RUN_DIR --to FILE`, or a run folder. `baseline: none` runs without one, to create the first.";
             review.push(mistake.help(help));
             None

@@ -63,9 +63,9 @@ pub(crate) fn complete(root: &mut Node, swept: &BTreeSet<String>, review: &mut R
     if parts.as_ref().is_some_and(Option::is_none) {
         return;
     }
-    let whole = format!("{}{rest}", &url[..kept]);
-    review.note(entry.value.at, note(&whole));
-    let value = Node { data: Data::Text(whole), parts: parts.flatten().map(Into::into), ..entry.value };
+    let complete_url = format!("{}{rest}", &url[..kept]);
+    review.note(entry.value.at, note(&complete_url));
+    let value = Node { data: Data::Text(complete_url), parts: parts.flatten().map(Into::into), ..entry.value };
     root.set(AXES[0], entry.key_at, value);
 }
 
@@ -91,8 +91,8 @@ mod tests {
     use llmscen_core::target::Place;
 
     #[test]
-    fn a_base_url_is_completed_and_no_other() {
-        for (api, url, whole) in [
+    fn only_base_urls_are_completed() {
+        for (api, url, complete_url) in [
             (Api::OpenaiChat, "http://h:8000", "http://h:8000/v1/chat/completions"),
             (Api::OpenaiChat, "http://h:8000/", "http://h:8000/v1/chat/completions"),
             (Api::OpenaiChat, "http://h:8000/v1", "http://h:8000/v1/chat/completions"),
@@ -110,8 +110,8 @@ mod tests {
             (Api::Dashscope, "https://h/api/v1", "https://h/api/v1/services/aigc/text-generation/generation"),
             (Api::Tgi, "http://h/", "http://h/generate_stream"),
         ] {
-            assert_eq!(completed(url, api, true).as_deref(), Some(whole), "{api} {url}");
-            assert_eq!(completed(whole, api, true), None, "{whole}");
+            assert_eq!(completed(url, api, true).as_deref(), Some(complete_url), "{api} {url}");
+            assert_eq!(completed(complete_url, api, true), None, "{complete_url}");
         }
         assert_eq!(completed("http://h", Api::Tgi, false).as_deref(), Some("http://h/generate"));
         for (api, url) in [
@@ -146,22 +146,22 @@ mod tests {
     }
 
     #[test]
-    fn the_plan_holds_the_whole_url_and_a_note_says_so_once() {
+    fn plan_has_the_complete_url_with_one_note() {
         let loaded = read("{url: \"http://u:${PW}@h:80/v1/\", model: m}", "dataset: openqa", &[("PW", "p4ss")]);
         assert_eq!(urls(&loaded), ["http://u:p4ss@h:80/v1/chat/completions"]);
         assert_eq!(notes(&loaded), ["target.url completed to http://u:[redacted]@h:80/v1/chat/completions"]);
         let resolved = &loaded.plan.resolved;
         assert!(resolved.contains("url: http://u:${PW}@h:80/v1/chat/completions\n"), "{resolved}");
-        let whole = read("{url: \"${LLM}\", model: m}", "dataset: openqa", &[("LLM", "http://h")]);
-        assert_eq!((urls(&whole), notes(&whole).len()), (vec!["http://h/v1/chat/completions"], 1));
-        assert!(whole.plan.resolved.contains("url: http://h/v1/chat/completions\n"), "{}", whole.plan.resolved);
+        let complete_url = read("{url: \"${LLM}\", model: m}", "dataset: openqa", &[("LLM", "http://h")]);
+        assert_eq!((urls(&complete_url), notes(&complete_url).len()), (vec!["http://h/v1/chat/completions"], 1));
+        assert!(complete_url.plan.resolved.contains("url: http://h/v1/chat/completions\n"), "{}", complete_url.plan.resolved);
         // The slash is part of the variable, so only the cases can drop it.
         let slash = read("{url: \"${LLM}\", model: m}", "dataset: openqa", &[("LLM", "http://h/")]);
         assert_eq!((urls(&slash), notes(&slash).len()), (vec!["http://h/v1/chat/completions"], 1));
     }
 
     #[test]
-    fn each_case_of_a_matrix_is_completed_for_itself() {
+    fn each_case_of_a_matrix_completes_its_url() {
         let matrix = "dataset: openqa\nmatrix: {target.url: [\"http://a\", \"http://b/v1\", \"http://c/x\"]}";
         let swept = read("{url: \"http://z\", model: m}", matrix, &[]);
         assert_eq!(urls(&swept), ["http://a/v1/chat/completions", "http://b/v1/chat/completions", "http://c/x"]);
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_that_the_entries_of_a_mix_choose_is_not_completed() {
+    fn path_that_depends_on_mix_entries_is_not_completed() {
         let mix =
             "mix: [{name: a, dataset: openqa, request: {stream: false}}, {name: b, dataset: openqa, request: {stream: false}}]";
         let loaded = read("{api: tgi, url: \"http://h/\", model: m}", mix, &[]);
