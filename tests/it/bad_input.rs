@@ -250,7 +250,7 @@ fn files_that_are_no_scenario_are_one_error() {
         ("README.md", "error: README.md is not a scenario\n"),
         ("prose.md", "error: prose.md is not a scenario\n"),
         ("results.json", "error: results.json is not a scenario\n"),
-        ("rows.json", "a scenario is a mapping"),
+        ("rows.json", "a scenario must be a mapping"),
     ] {
         let err = lab.llmscen(&["validate", name]).expect(2).err;
         assert!(err.contains(message), "{name}: {err}");

@@ -208,13 +208,13 @@ fn deep_and_growing_texts_are_errors() {
     refused(&lab, "validate", &with(&format!("vars: {{ a: {} }}", around(20_000, "[", "1", "]"))), 2);
     let chain: String = (1..500).map(|n| format!("  a{n}: &a{n} [*a{}]\n", n - 1)).collect();
     let said = refused(&lab, "validate", &with(&format!("vars:\n  a0: &a0 1\n{chain}")), 2);
-    says(&said, &["more than 100 values within each other"]);
+    says(&said, &["more than 100 levels of nesting"]);
     let nested = with(&format!("description: \"{}\"", around(20_000, "${NO:-", "x", "}")));
-    says(&refused(&lab, "validate", &nested, 2), &["more than 16 defaults within each other"]);
+    says(&refused(&lab, "validate", &nested, 2), &["more than 16 nested defaults"]);
     let growing: String = (1..16).map(|n| format!("  a{n}: \"{}\"\n", format!("{{{{ vars.a{} }}}}", n - 1).repeat(10))).collect();
     let said =
         refused(&lab, "validate", &with(&format!("description: \"{{{{ vars.a15 }}}}\"\nvars:\n  a0: xxxxxxxxxx\n{growing}")), 2);
-    says(&said, &["variables make more than 64 MiB of this scenario"]);
+    says(&said, &["the variables of this scenario expand to more than 64 MiB"]);
     let custom = "version: 1\nname: t\ntarget: { api: custom, url: \"http://h/x\", model: m }\ndataset: openqa\nload: { concurrency: 1, requests: 1 }\n";
     let path = format!("$[?{}]", around(500, "(", "@.a", ")"));
     let said =

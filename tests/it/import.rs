@@ -27,7 +27,7 @@ fn it_goes_to_stdout_and_never_over_another_file() {
     let lab = Lab::new();
     let line = ["--", "bench", "serve", "--model", "m", "--num-prompts", "5"];
     let ran = lab.llmscen(&[&["import", "vllm"], line.as_slice()].concat()).expect(0);
-    assert!(ran.out.starts_with("# From a command line of vllm.") && ran.out.contains("rate: burst"), "{}", ran.out);
+    assert!(ran.out.starts_with("# Converted from a command line of vllm.") && ran.out.contains("rate: burst"), "{}", ran.out);
     lab.file("mine.yaml", "precious");
     let ran = lab.llmscen(&[&["import", "vllm", "--to", "mine.yaml"], line.as_slice()].concat()).expect(2);
     assert!(ran.err.contains("exists already"), "{}", ran.err);

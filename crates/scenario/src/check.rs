@@ -1,4 +1,4 @@
-//! The language of limits.
+//! The grammar of SLO limits.
 //!
 //! ```text
 //! assertion := metric [ tags ] [ "." stat ] op ( value [ unit ] | multiple )
@@ -12,42 +12,40 @@
 //! unit      := "ns" "us" "ms" "s" "m" "h" | "%" | "tok/s" | "req/s" | "tok" | "B" "KB" "MiB" "GiB" "GiB/s" … | "W" | "MHz" | "C"
 //! ```
 //!
-//! A time and a share need their unit, for a bare 500 could be anything; throughputs and counts have but one.
+//! Times and shares need a unit, because a bare 500 is ambiguous; throughputs and counts have a single unit.
 
 mod cursor;
 mod limit;
 
 use crate::check::cursor::Cursor;
-use crate::suggest::{list, near};
+use crate::fault::Mistake;
+use crate::suggest::{list, meant_or, nearest};
+use crate::tree::Span;
 use llmscen_core::baseline::Against;
 use llmscen_core::check::{Op, RequestLimit, Subject};
 use llmscen_core::metric::{Metric, Scope, Stat};
 use llmscen_core::signal::{Form, Signal};
 use std::ops::Range;
 
-/// What an assertion says.
+/// A parsed assertion.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Assertion {
-    /// Left side.
     pub subject: Subject,
-    /// Comparison.
     pub op: Op,
-    /// Right side, in the unit of the left one; 0 where it is a multiple.
+    /// Threshold, in the unit of the left side; 0 where it is relative.
     pub limit: f64,
-    /// What it is a multiple of, and how much.
+    /// The other run, and the factor.
     pub relative: Option<(Against, f64)>,
 }
 
-/// What is wrong with an assertion, and where in its text.
+/// A syntax error of an assertion.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct CheckError {
-    /// Bytes of the text.
+    /// Byte range in the text.
     pub range: Range<usize>,
-    /// What is wrong.
     pub message: String,
-    /// Words under the underline.
+    /// Text under the underline.
     pub label: String,
-    /// What to do.
     pub help: Option<String>,
 }
 
@@ -59,33 +57,36 @@ impl CheckError {
     fn help(self, help: impl Into<String>) -> CheckError {
         CheckError { help: Some(help.into()), ..self }
     }
+
+    /// The error at a place in a file.
+    pub fn into_mistake(self, at: Span) -> Mistake {
+        let mistake = Mistake::new(at, self.message, self.label);
+        self.help.into_iter().fold(mistake, Mistake::help)
+    }
 }
 
-/// Reads an assertion.
+/// Parses an assertion.
 pub(crate) fn parse(text: &str) -> Result<Assertion, CheckError> {
     let mut cursor = Cursor::new(text);
     let (name, at) = cursor.word();
-    let subject = left(&mut cursor, name, at)?;
-    let assertion = right(&mut cursor, subject)?;
-    match cursor.rest() {
-        None => Ok(assertion),
-        Some(range) => Err(CheckError::new(range, "text after the end of the limit", "does not belong here")),
-    }
+    let subject = parse_left(&mut cursor, name, at)?;
+    let assertion = parse_right(&mut cursor, subject)?;
+    cursor.expect_end("limit")?;
+    Ok(assertion)
 }
 
-fn left(cursor: &mut Cursor<'_>, name: &str, at: Range<usize>) -> Result<Subject, CheckError> {
+fn parse_left(cursor: &mut Cursor<'_>, name: &str, at: Range<usize>) -> Result<Subject, CheckError> {
     if name == "goodput" && cursor.peek() == Some('(') {
-        return limits(cursor);
+        return parse_goodput(cursor);
     }
-    if scope(name) {
+    if is_signal_scope(name) {
         return parse_signal(cursor, name, at);
     }
-    let metric = metric(name, at.clone(), cursor)?;
-    Ok(Subject::Metric { metric, tags: tags(cursor)?, stat: parse_stat(cursor, metric, at.end)? })
+    let metric = parse_metric(name, at.clone(), cursor)?;
+    Ok(Subject::Metric { metric, tags: parse_tags(cursor)?, stat: parse_stat(cursor, metric, at.end)? })
 }
 
-/// The comparison and what follows it.
-fn right(cursor: &mut Cursor<'_>, subject: Subject) -> Result<Assertion, CheckError> {
+fn parse_right(cursor: &mut Cursor<'_>, subject: Subject) -> Result<Assertion, CheckError> {
     let op = cursor.op()?;
     let start = *cursor;
     if let Some(multiple) = parse_multiple(cursor, op)? {
@@ -94,7 +95,7 @@ fn right(cursor: &mut Cursor<'_>, subject: Subject) -> Result<Assertion, CheckEr
         }
         return Ok(Assertion { subject, op, limit: 0.0, relative: Some(multiple) });
     }
-    let limit = limit::read(cursor, name_of(&subject), subject.unit())?;
+    let limit = limit::parse_limit(cursor, name_of(&subject), subject.unit())?;
     Ok(Assertion { subject, op, limit, relative: None })
 }
 
@@ -106,28 +107,24 @@ fn name_of(subject: &Subject) -> &'static str {
     }
 }
 
-/// Reads a left side alone.
+/// Parses a left side alone.
 pub(crate) fn parse_subject(text: &str) -> Result<Subject, CheckError> {
     let mut cursor = Cursor::new(text);
     let (name, at) = cursor.word();
-    let subject = left(&mut cursor, name, at)?;
-    match cursor.rest() {
-        None => Ok(subject),
-        Some(range) => Err(CheckError::new(range, "text after the end of the metric", "does not belong here")),
-    }
+    let subject = parse_left(&mut cursor, name, at)?;
+    cursor.expect_end("metric")?;
+    Ok(subject)
 }
 
-/// Reads a value of a subject alone, in the subject's own unit.
+/// Parses a value in the unit of its subject.
 pub(crate) fn parse_value(text: &str, subject: &Subject) -> Result<f64, CheckError> {
     let mut cursor = Cursor::new(text);
-    let value = limit::read(&mut cursor, name_of(subject), subject.unit())?;
-    match cursor.rest() {
-        None => Ok(value),
-        Some(range) => Err(CheckError::new(range, "text after the end of the value", "does not belong here")),
-    }
+    let value = limit::parse_limit(&mut cursor, name_of(subject), subject.unit())?;
+    cursor.expect_end("value")?;
+    Ok(value)
 }
 
-fn metric(name: &str, at: Range<usize>, cursor: &Cursor<'_>) -> Result<Metric, CheckError> {
+fn parse_metric(name: &str, at: Range<usize>, cursor: &Cursor<'_>) -> Result<Metric, CheckError> {
     if let Some(metric) = Metric::parse(name) {
         return Ok(metric);
     }
@@ -138,20 +135,20 @@ fn metric(name: &str, at: Range<usize>, cursor: &Cursor<'_>) -> Result<Metric, C
         return Err(CheckError::new(at, "a limit begins with a metric", "expected a metric").help(exist));
     }
     if name == "goodput" {
-        let error = CheckError::new(at, "`goodput` needs its limits", "which requests are good?");
+        let error = CheckError::new(at, "`goodput` needs limits", "define a good request");
         return Err(error.help("Write goodput(ttft < 500ms, tpot < 40ms) >= 99%; the rate of good requests is `goodput_rate`."));
     }
     // Columns carry their unit (`ttft_ms`), metrics do not.
     let column = Metric::ALL.iter().find(|metric| metric.column() == name).map(|metric| metric.name());
-    let meant = column.or_else(|| near(name, Metric::ALL.iter().map(|metric| metric.name())));
-    let label = meant.map_or("does not exist".to_owned(), |meant| format!("did you mean `{meant}`?"));
+    let meant = column.or_else(|| nearest(name, Metric::ALL.iter().map(|metric| metric.name())));
+    let label = meant_or(meant, "does not exist");
     Err(CheckError::new(at, format!("unknown metric `{name}`"), label).help(exist))
 }
 
-/// The tags by which rows are told apart.
+/// Tags that a metric can be restricted by.
 const TAGS: [&str; 4] = ["model", "round", "turn", "group"];
 
-fn tags(cursor: &mut Cursor<'_>) -> Result<Vec<(String, String)>, CheckError> {
+fn parse_tags(cursor: &mut Cursor<'_>) -> Result<Vec<(String, String)>, CheckError> {
     let mut tags: Vec<(String, String)> = Vec::new();
     if !cursor.eat('{') {
         return Ok(tags);
@@ -159,7 +156,7 @@ fn tags(cursor: &mut Cursor<'_>) -> Result<Vec<(String, String)>, CheckError> {
     loop {
         let (tag, at) = cursor.word();
         if !TAGS.contains(&tag) {
-            let label = near(tag, TAGS).map_or("does not exist".to_owned(), |near| format!("did you mean `{near}`?"));
+            let label = meant_or(nearest(tag, TAGS), "does not exist");
             return Err(CheckError::new(cursor.visible(at), format!("unknown tag `{tag}`"), label)
                 .help("Tags are `model`, `round`, `turn` (1, 2, … or first, later) and `group`."));
         }
@@ -176,11 +173,11 @@ fn tags(cursor: &mut Cursor<'_>) -> Result<Vec<(String, String)>, CheckError> {
     }
 }
 
-fn limits(cursor: &mut Cursor<'_>) -> Result<Subject, CheckError> {
+fn parse_goodput(cursor: &mut Cursor<'_>) -> Result<Subject, CheckError> {
     cursor.eat('(');
     let mut limits = Vec::new();
     loop {
-        limits.push(request_limit(cursor)?);
+        limits.push(parse_request_limit(cursor)?);
         if !cursor.eat(',') {
             break;
         }
@@ -189,22 +186,22 @@ fn limits(cursor: &mut Cursor<'_>) -> Result<Subject, CheckError> {
     Ok(Subject::Goodput(limits))
 }
 
-fn request_limit(cursor: &mut Cursor<'_>) -> Result<RequestLimit, CheckError> {
+fn parse_request_limit(cursor: &mut Cursor<'_>) -> Result<RequestLimit, CheckError> {
     let (name, at) = cursor.word();
-    let metric = metric(name, at.clone(), cursor)?;
+    let metric = parse_metric(name, at.clone(), cursor)?;
     if metric.per() == Scope::Case {
         let per_request = Metric::ALL.iter().filter(|metric| metric.per() != Scope::Case).map(|metric| metric.name());
-        let error = CheckError::new(at, format!("`{metric}` is one value per case"), "a single request has none");
+        let error = CheckError::new(at, format!("`{metric}` is one value per case"), "a single request has no such value");
         return Err(error.help(format!("A request has {}.", list(per_request, "and"))));
     }
     if cursor.peek() == Some('.') {
         cursor.eat('.');
         let (_, at) = cursor.stat();
-        let error = CheckError::new(cursor.visible(at), "a statistic inside of goodput", "a single request has no statistics");
+        let error = CheckError::new(cursor.visible(at), "a statistic inside goodput", "a single request has no statistics");
         return Err(error.help(format!("Write `{metric}` alone: every request is compared with the limit.")));
     }
     let op = cursor.op()?;
-    Ok(RequestLimit { metric, op, limit: limit::read(cursor, metric.name(), metric.unit())? })
+    Ok(RequestLimit { metric, op, limit: limit::parse_limit(cursor, metric.name(), metric.unit())? })
 }
 
 const EXIST: &str = "Statistics are `p0` to `p100` (`p99.9` too), `mean`, `min`, `max`, `count` and `sd`.";
@@ -226,144 +223,151 @@ fn parse_stat(cursor: &mut Cursor<'_>, metric: Metric, end: usize) -> Result<Opt
             Err(error.help(format!("Write `{metric}` alone.")))
         }
         Some(stat) => Ok(Some(stat)),
-        None => Err(unknown(cursor, name, at)),
+        None => Err(unknown_statistic(cursor, name, at)),
     }
 }
 
-/// A word that is no statistic.
-fn unknown(cursor: &Cursor<'_>, name: &str, at: Range<usize>) -> CheckError {
+fn unknown_statistic(cursor: &Cursor<'_>, name: &str, at: Range<usize>) -> CheckError {
     let label = match name {
         "avg" => Some("mean"),
         "median" => Some("p50"),
-        _ => near(name, ["mean", "min", "max", "count", "sd"]),
+        _ => nearest(name, ["mean", "min", "max", "count", "sd"]),
     };
-    let label = label.map_or("does not exist".to_owned(), |meant| format!("did you mean `{meant}`?"));
+    let label = meant_or(label, "does not exist");
     CheckError::new(cursor.visible(at), format!("unknown statistic `{name}`"), label).help(EXIST)
 }
 
-/// Whether a word is what stands before the point in the name of a signal.
-fn scope(word: &str) -> bool {
+/// Whether a word is the first part of a signal's name.
+fn is_signal_scope(word: &str) -> bool {
     Signal::ALL.iter().any(|signal| signal.scope() == word)
 }
 
-/// Reads what follows the scope.
+/// Parses what follows the first part of a signal's name.
 fn parse_signal(cursor: &mut Cursor<'_>, scope: &str, at: Range<usize>) -> Result<Subject, CheckError> {
-    let own = || Signal::ALL.iter().filter(|signal| signal.scope() == scope).map(|signal| signal.name());
-    let exist = || format!("Signals of `{scope}` are {}.", list(own(), "and"));
+    let names = || Signal::ALL.iter().filter(|signal| signal.scope() == scope).map(|signal| signal.name());
+    let exist = || format!("Signals of `{scope}` are {}.", list(names(), "and"));
     if !cursor.eat('.') {
-        let error = CheckError::new(at, format!("`{scope}` has several signals"), "which of them?");
+        let error = CheckError::new(at, format!("`{scope}` has several signals"), "name one of them");
         return Err(error.help(exist()));
     }
     let (name, name_at) = cursor.word();
     let full = format!("{scope}.{name}");
     let Some(signal) = Signal::parse(&full) else {
-        let short = || own().filter_map(|name| name.split_once('.').map(|(_, name)| name));
-        let meant = near(name, short()).or_else(|| short().find(|own| !name.is_empty() && own.contains(name)));
+        let short = || names().filter_map(|name| name.split_once('.').map(|(_, name)| name));
+        let meant = nearest(name, short()).or_else(|| short().find(|candidate| !name.is_empty() && candidate.contains(name)));
         let label = meant.map_or("does not exist".to_owned(), |meant| format!("did you mean `{scope}.{meant}`?"));
         return Err(CheckError::new(cursor.visible(name_at), format!("unknown signal `{full}`"), label).help(exist()));
     };
     if cursor.peek() == Some('{') {
         let start = *cursor;
         cursor.until(&['}']);
-        let error = CheckError::new(start.visible(start.here()), format!("`{signal}` has no tags"), "is of the case as a whole");
-        return Err(error.help(format!("Write for example `{signal}.{}`.", usual(signal))));
+        let error =
+            CheckError::new(start.visible(start.next_range()), format!("`{signal}` has no tags"), "it applies to the whole case");
+        return Err(error.help(format!("Write for example `{signal}.{}`.", usual_statistic(signal))));
     }
     if !cursor.eat('.') {
         let error = CheckError::new(at.start..name_at.end, format!("`{signal}` has many values"), "needs a statistic");
-        return Err(error.help(format!("Write for example `{signal}.{}`. {}", usual(signal), stats(signal))));
+        return Err(error.help(format!("Write for example `{signal}.{}`. {}", usual_statistic(signal), list_statistics(signal))));
     }
     let (word, stat_at) = cursor.stat();
     match Stat::parse(word) {
-        Some(stat) if known(signal, stat) => Ok(Subject::Signal { signal, stat }),
+        Some(stat) if has_statistic(signal, stat) => Ok(Subject::Signal { signal, stat }),
         Some(stat) => {
-            let error = CheckError::new(stat_at, format!("`{signal}` has no `{stat}`"), "a histogram does not know it");
-            Err(error.help(stats(signal)))
+            let error = CheckError::new(stat_at, format!("`{signal}` has no `{stat}`"), "not available for a histogram");
+            Err(error.help(list_statistics(signal)))
         }
-        None => Err(unknown(cursor, word, stat_at)),
+        None => Err(unknown_statistic(cursor, word, stat_at)),
     }
 }
 
-/// Whether a signal of its form has a statistic: a histogram knows how many values fell between two bounds, and their sum.
-fn known(signal: Signal, stat: Stat) -> bool {
+/// Whether a signal has a statistic. A histogram has only counts per bucket and a sum.
+fn has_statistic(signal: Signal, stat: Stat) -> bool {
     signal.form() != Form::Histogram || matches!(stat, Stat::Quantile(_) | Stat::Mean | Stat::Count)
 }
 
-fn usual(signal: Signal) -> &'static str {
+fn usual_statistic(signal: Signal) -> &'static str {
     if signal.form() == Form::Histogram { "p95" } else { "max" }
 }
 
-fn stats(signal: Signal) -> String {
+fn list_statistics(signal: Signal) -> String {
     let others = if signal.form() == Form::Histogram { "`mean` and `count`" } else { "`mean`, `min`, `max`, `count` and `sd`" };
     format!("Its statistics are `p0` to `p100`, {others}.")
 }
 
-/// A multiple of another run's figure, on the right of a signal; it begins where the cursor is.
+/// The error of a relative limit on a signal.
 fn no_multiple(cursor: &Cursor<'_>, signal: Signal) -> CheckError {
-    let at = cursor.rest().unwrap_or_else(|| cursor.visible(cursor.here()));
-    let error = CheckError::new(at, "a signal has no relative limit", format!("`{signal}` is compared as a point"));
-    error.help("Its samples follow each other, so no test tells two runs apart by them: write a number.")
+    let at = cursor.rest().unwrap_or_else(|| cursor.visible(cursor.next_range()));
+    let error =
+        CheckError::new(at, "a signal cannot have a relative limit", format!("`{signal}` is only compared as a point estimate"));
+    error.help("Its samples are correlated, so runs cannot be compared by a test: write a number.")
 }
 
 const WORDS: [Against; 2] = [Against::Baseline, Against::Reference];
 const FORM: &str = "Write for example `1.10 * baseline`, `0.95 * reference`, or `baseline` alone.";
 
-/// What a word says a limit is relative to.
-fn named(word: &str) -> Option<Against> {
-    WORDS.into_iter().find(|own| own.name() == word)
+fn parse_against(word: &str) -> Option<Against> {
+    WORDS.into_iter().find(|against| against.name() == word)
 }
 
-/// Reads a multiple, if one stands here; else nothing is taken.
+/// A parsed `1.10 * baseline`.
+struct Multiple {
+    to: Against,
+    factor: f64,
+    at: Range<usize>,
+}
+
+/// Parses `1.10 * baseline`. Where there is none, the cursor stays.
 fn parse_multiple(cursor: &mut Cursor<'_>, op: Op) -> Result<Option<(Against, f64)>, CheckError> {
     let start = *cursor;
     let (number, number_at) = cursor.number();
     let (unit, unit_at) = cursor.unit();
     let times = cursor.peek() == Some('*');
     let found = match (number.is_empty(), times) {
-        (true, false) => named(unit).map(|to| (to, 1.0, unit_at.clone())),
-        (true, true) if named(unit).is_some() => {
-            let error = CheckError::new(unit_at, "the factor stands first", "in front of this word");
+        (true, false) => parse_against(unit).map(|to| Multiple { to, factor: 1.0, at: unit_at }),
+        (true, true) if parse_against(unit).is_some() => {
+            let error = CheckError::new(unit_at, "the factor must be first", "move it before this word");
             return Err(error.help(FORM));
         }
-        (false, true) => Some(multiple(cursor, (number, number_at.clone()), (unit, unit_at.clone()))?),
-        (false, false) if named(unit).is_some() => {
+        (false, true) => Some(parse_product(cursor, number, number_at, unit, unit_at)?),
+        (false, false) if parse_against(unit).is_some() => {
             let error = CheckError::new(unit_at, format!("`*` is missing before `{unit}`"), "expected `*`");
             return Err(error.help(FORM));
         }
         _ => None,
     };
-    let Some((to, factor, at)) = found else {
+    let Some(Multiple { to, factor, at }) = found else {
         *cursor = start;
         return Ok(None);
     };
     if matches!(op, Op::Equal | Op::Unequal) {
-        let error = CheckError::new(at, format!("`{op}` has no relative limit"), "no two runs are equal");
-        return Err(error.help("A relative limit goes with `<`, `<=`, `>` or `>=`."));
+        let error = CheckError::new(at, format!("`{op}` cannot have a relative limit"), "two runs are never exactly equal");
+        return Err(error.help("Relative limits use `<`, `<=`, `>` or `>=`."));
     }
     Ok(Some((to, factor)))
 }
 
-type Part<'a> = (&'a str, std::ops::Range<usize>);
-
-/// The rest of `1.10 * baseline`, whose factor is parsed already.
-fn multiple(
+/// Parses the part behind the factor of `1.10 * baseline`; `unit` is what follows the factor.
+fn parse_product(
     cursor: &mut Cursor<'_>,
-    (number, at): Part<'_>,
-    (unit, unit_at): Part<'_>,
-) -> Result<(Against, f64, std::ops::Range<usize>), CheckError> {
+    factor: &str,
+    at: Range<usize>,
+    unit: &str,
+    unit_at: Range<usize>,
+) -> Result<Multiple, CheckError> {
     cursor.eat('*');
     let (word, word_at) = cursor.word();
-    let Some(to) = named(word) else {
-        let meant = near(word, WORDS.iter().map(|own| own.name()));
-        let label = meant.map_or("expected `baseline` or `reference`".to_owned(), |meant| format!("did you mean `{meant}`?"));
-        return Err(CheckError::new(cursor.visible(word_at), "a product is a multiple of another run", label).help(FORM));
+    let Some(to) = parse_against(word) else {
+        let meant = nearest(word, WORDS.iter().map(|against| against.name()));
+        let label = meant_or(meant, "expected `baseline` or `reference`");
+        return Err(CheckError::new(cursor.visible(word_at), "a product must refer to another run", label).help(FORM));
     };
     if !unit.is_empty() {
-        return Err(CheckError::new(unit_at, "a factor has no unit", "a plain number").help(FORM));
+        return Err(CheckError::new(unit_at, "a factor has no unit", "expected a plain number").help(FORM));
     }
-    match number.parse::<f64>() {
-        Ok(factor) if factor > 0.0 && factor.is_finite() => Ok((to, factor, at.start..word_at.end)),
-        Ok(_) => Err(CheckError::new(at, "the factor must be above 0", format!("no multiple of the {word}")).help(FORM)),
-        Err(_) => Err(CheckError::new(at, format!("`{number}` is not a number"), "expected a factor such as 1.10").help(FORM)),
+    match factor.parse::<f64>() {
+        Ok(factor) if factor > 0.0 && factor.is_finite() => Ok(Multiple { to, factor, at: at.start..word_at.end }),
+        Ok(_) => Err(CheckError::new(at, "the factor must be above 0", format!("not a multiple of the {word}")).help(FORM)),
+        Err(_) => Err(CheckError::new(at, format!("`{factor}` is not a number"), "expected a factor such as 1.10").help(FORM)),
     }
 }
 

@@ -7,7 +7,7 @@
 use crate::fault::{Faults, Review};
 use crate::sections::scenario::SCENARIO;
 use crate::sections::{baseline, local, mix, search, server, simulator, slo, target};
-use crate::tree::{Data, Node, Span};
+use crate::tree::{Data, Node};
 use crate::vars::Variables;
 use crate::{Input, Loaded, defaults, expand, merge, resolve, secrets, source, sweep, validate, values};
 use llmscen_core::api::Api;
@@ -16,33 +16,31 @@ use llmscen_core::target::Secret;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// What is compiled: a scenario file with its environment and settings.
+/// The input: a scenario file with its environment and settings.
 pub(crate) struct Source<'a> {
-    /// The scenario.
     pub input: &'a Input<'a>,
-    /// Objectives in place of its own.
+    /// Objectives of `--slo`, in place of those of the scenario.
     pub objectives: Option<Node>,
 }
 
-/// The parsed files: the scenario, and what it extends in front of it.
+/// The parsed files.
 pub(crate) struct Tree {
-    /// The file that extends no other is the first.
+    /// Base files first, the scenario last.
     pub layers: Vec<Node>,
 }
 
-/// One tree, with the settings of the command line.
+/// The files as one tree, with the settings of the command line.
 pub(crate) struct Merged {
-    /// The scenario.
     pub root: Node,
 }
 
-/// A tree that was checked against the schema table, its variables replaced, templates and presets in place.
+/// A tree that passed the schema table, with variables, templates and presets replaced.
 pub(crate) struct Checked {
     root: Node,
     swept: BTreeSet<String>,
 }
 
-/// A tree that has every default.
+/// A tree with all defaults.
 pub(crate) struct Resolved {
     root: Node,
 }
@@ -53,7 +51,7 @@ impl<'a> Source<'a> {
     }
 }
 
-/// Runs all passes. A pass gives nothing where a further one could only report what follows from known mistakes.
+/// Runs all passes. A pass returns None where later passes could only report consequences of known errors.
 pub(crate) fn compile(source: &Source<'_>, mut review: Review) -> Result<Loaded, Faults> {
     let env = source.input.env;
     review.hugging_face = llmscen_core::model_hub::cache_dir(env);
@@ -104,7 +102,7 @@ fn check(merged: &Merged, env: &BTreeMap<String, String>, review: &mut Review) -
     Checked { root, swept }
 }
 
-/// Writes what is left out: defaults, the path of a base URL, seeds that are drawn for the run.
+/// Fills in defaults, the path of a base URL, and seeds that are drawn for the run.
 fn resolve(Checked { mut root, swept }: Checked, review: &mut Review) -> Resolved {
     let is_swept = |path: &str| swept.contains(path);
     mix::normalize(&mut root, &is_swept);
@@ -116,7 +114,7 @@ fn resolve(Checked { mut root, swept }: Checked, review: &mut Review) -> Resolve
     Resolved { root }
 }
 
-/// Makes a case of every point of the matrix, and the text that runs the plan again.
+/// Expands the matrix into cases and writes the resolved scenario.
 fn plan(Resolved { root }: &Resolved, env: &BTreeMap<String, String>, review: &mut Review) -> Option<Plan> {
     let (plan, ground) = expand::plan(root, env, review)?;
     let resolved = resolve::resolve(root, &SCENARIO, review);
@@ -127,17 +125,17 @@ fn plan(Resolved { root }: &Resolved, env: &BTreeMap<String, String>, review: &m
     Some(plan)
 }
 
-/// Replies that are not generated are not streamed, whatever the default.
+/// Protocols that generate nothing are not streamed by default.
 fn without_stream(root: &mut Node, swept: &BTreeSet<String>) {
     let api = root.get("target.api").and_then(Node::text).and_then(|name| Api::parse(&name));
     let fixed = ["target.api", "request.stream"].iter().all(|path| !swept.contains(*path));
     if fixed && api.is_some_and(|api| !api.generates()) && root.get("request.stream").is_none() {
-        let at = Span { end: root.at.start, ..root.at };
+        let at = root.at.before();
         root.set("request.stream", at, Node::new(at, Data::Bool(false)));
     }
 }
 
-/// Reads the file of the template at a path into the tree, so that the resolved plan holds the template itself.
+/// Replaces the file name of a template by its content, so that the resolved plan holds the template itself.
 fn inline_template(root: &mut Node, path: &str, variables: &Variables<'_>, review: &mut Review) {
     let Some(entry) = root.entry_at(path).cloned() else { return };
     review.section = path.split('.').next().unwrap_or(path).to_owned();

@@ -1,11 +1,11 @@
-//! Defaults, spelled out in the tree, so that what runs can be read.
+//! Writes defaults into the tree, so that the resolved plan shows them.
 
 use crate::fault::Review;
 use crate::parse::parse;
 use crate::schema_table::{Block, Default, Field, Kind};
 use crate::tree::{Data, Node, Span};
 
-/// Writes the defaults of a table into a tree. `swept` says whether the matrix sets a path.
+/// Fills in the defaults of a table. `swept` returns whether the matrix sets a path.
 pub(crate) fn fill(node: &mut Node, table: &'static Block, swept: &dyn Fn(&str) -> bool) {
     fill_at(node, table, "", swept);
 }
@@ -15,21 +15,23 @@ fn fill_at(node: &mut Node, table: &'static Block, prefix: &str, swept: &dyn Fn(
         if node.get(field.name).is_none()
             && let Some(yaml) = default(node, field.default, prefix, swept)
         {
-            let at = Span { end: node.at.start, ..node.at };
-            node.put(field.name, at, value(yaml, at));
+            let at = node.at.before();
+            node.set_key(field.name, at, value(yaml, at));
         }
         inside(node, field, prefix, swept);
     }
 }
 
-/// Fills in what stands at a field, where that is a block or a list of blocks.
+/// Fills in the blocks below a field.
 fn inside(node: &mut Node, field: &'static Field, prefix: &str, swept: &dyn Fn(&str) -> bool) {
     let Data::Map(entries) = &mut node.data else { return };
     let Some(entry) = entries.iter_mut().find(|entry| entry.key == field.name) else { return };
     match (&field.kind, &mut entry.value.data) {
         (Kind::Block(inner), Data::Map(_)) => fill_at(&mut entry.value, inner, &format!("{prefix}{}.", field.name), swept),
         (Kind::List(Kind::Block(inner)), Data::List(items)) => items.iter_mut().for_each(|item| fill_at(item, inner, "", swept)),
-        (Kind::Over(inner), Data::Map(_)) => inner.fields.iter().for_each(|own| inside(&mut entry.value, own, "", swept)),
+        (Kind::Over(inner), Data::Map(_)) => {
+            inner.fields.iter().for_each(|inner_field| inside(&mut entry.value, inner_field, "", swept))
+        }
         _ => {}
     }
 }
@@ -51,7 +53,7 @@ fn default(node: &Node, default: Default, prefix: &str, swept: &dyn Fn(&str) -> 
     }
 }
 
-/// A burst has no spacing, so there is nothing to spell out beside it.
+/// `rate: burst` has no arrival process, so it gets no default.
 fn default_with(
     node: &Node,
     beside: &str,
@@ -63,7 +65,7 @@ fn default_with(
     (set || swept(&format!("{prefix}{beside}"))).then_some(yaml)
 }
 
-/// A default's YAML as a tree that stands at `at`.
+/// Parses a default; its nodes get the span `at`.
 pub(crate) fn value(yaml: &str, at: Span) -> Node {
     let mut node = parse(at.file, 0, yaml, &mut Review::default()).unwrap_or(Node::new(at, Data::Null));
     stamp(&mut node, at);
@@ -89,14 +91,14 @@ mod tests {
     use serde_json::json;
 
     fn filled(yaml: &str, swept: bool) -> serde_json::Value {
-        let at = Span { file: 0, start: 0, end: 0 };
+        let at = Span::default();
         let mut node = value(yaml, at);
         fill(&mut node, &LOAD, &|path| swept && path == "rate");
         node.json()
     }
 
     #[test]
-    fn defaults_fill_what_is_left_out_and_fits() {
+    fn defaults_fill_missing_keys() {
         assert_eq!(filled("{warmup: 5}", false), json!({ "warmup": 5, "graceful_stop": "30s" }));
         assert_eq!(filled("{rate: 8/s}", false)["arrivals"], "poisson");
         assert_eq!(filled("{rate: burst}", false).get("arrivals"), None);

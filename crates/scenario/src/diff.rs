@@ -1,10 +1,10 @@
-//! How two resolved scenarios differ, field by field.
+//! The differences between two resolved scenarios, field by field.
 
 use llmscen_core::compare::Difference;
 use serde_json::Value;
 
-/// Fields that do not change what is asked: what the run is called and where it is reported, whom it was sent to and how that was
-/// started, by what it is judged, and what is sampled beside it. The seed draws other requests of the same kind.
+/// Fields that do not change the workload: names, reports, the target's address and startup, objectives, telemetry. Another
+/// seed draws other requests from the same distribution.
 const HARMLESS: &[&str] = &[
     "name",
     "description",
@@ -24,19 +24,20 @@ const HARMLESS: &[&str] = &[
     "baseline",
     "reference",
 ];
-/// … unless a limit may end a case early.
+/// An SLO with this key can end a case early, so a difference in `slo` then changes the workload.
 const ENDS: &str = "abort";
 
-/// The differences between two resolved scenarios, in the order of their fields; empty where they are alike.
+/// The differences between two resolved scenarios, in the order of their fields.
 ///
 /// # Errors
-/// Where one of them is no YAML, in the parser's words.
+/// The parser's message where one of them is not YAML.
 pub fn differences(base: &str, other: &str) -> Result<Vec<Difference>, String> {
     let read = |text: &str| serde_yaml::from_str::<Value>(text).map_err(|error| error.to_string());
-    let (base, other) = (read(base)?, read(other)?);
+    let base = read(base)?;
+    let other = read(other)?;
     let mut found = Vec::new();
-    walk(String::new(), Some(&base), Some(&other), &mut found);
-    let aborts = [&base, &other].iter().any(|plan| ends(plan));
+    collect_differences(String::new(), Some(&base), Some(&other), &mut found);
+    let aborts = [&base, &other].iter().any(|plan| may_abort(plan));
     for difference in &mut found {
         let path = difference.path.as_str();
         let within =
@@ -46,34 +47,34 @@ pub fn differences(base: &str, other: &str) -> Result<Vec<Difference>, String> {
     Ok(found)
 }
 
-fn ends(plan: &Value) -> bool {
+fn may_abort(plan: &Value) -> bool {
     let limits = plan.get("slo").and_then(Value::as_array);
     limits.is_some_and(|limits| limits.iter().any(|limit| limit.get(ENDS).is_some()))
 }
 
-fn walk(path: String, base: Option<&Value>, other: Option<&Value>, found: &mut Vec<Difference>) {
+fn collect_differences(path: String, base: Option<&Value>, other: Option<&Value>, found: &mut Vec<Difference>) {
     match (base, other) {
         (Some(Value::Object(a)), Some(Value::Object(b))) => {
             let more = b.keys().filter(|key| !a.contains_key(*key));
             for key in a.keys().chain(more) {
                 let path = if path.is_empty() { key.clone() } else { format!("{path}.{key}") };
-                walk(path, a.get(key), b.get(key), found);
+                collect_differences(path, a.get(key), b.get(key), found);
             }
         }
         (Some(Value::Array(a)), Some(Value::Array(b))) => {
             for index in 0..a.len().max(b.len()) {
-                walk(format!("{path}[{index}]"), a.get(index), b.get(index), found);
+                collect_differences(format!("{path}[{index}]"), a.get(index), b.get(index), found);
             }
         }
         _ if base == other => {}
         _ => {
-            let [base, other] = [base, other].map(|value| value.map(told));
+            let [base, other] = [base, other].map(|value| value.map(display_value));
             found.push(Difference { path, base, other, harmless: false });
         }
     }
 }
 
-fn told(value: &Value) -> String {
+fn display_value(value: &Value) -> String {
     match value {
         Value::String(text) => text.clone(),
         value => value.to_string(),
@@ -88,11 +89,11 @@ mod tests {
 
     fn of(other: &str) -> Vec<(String, Option<String>, Option<String>, bool)> {
         let found = differences(BASE, other).unwrap();
-        found.into_iter().map(|own| (own.path, own.base, own.other, own.harmless)).collect()
+        found.into_iter().map(|difference| (difference.path, difference.base, difference.other, difference.harmless)).collect()
     }
 
     #[test]
-    fn every_field_that_differs_is_named_with_both_values() {
+    fn every_difference_is_listed_with_both_values() {
         let text = |value: &str| Some(value.to_owned());
         let other =
             BASE.replace("concurrency: 4", "concurrency: 8, requests: 9").replace("[1, 2]", "[1]").replace("name: a", "name: b");
@@ -108,8 +109,8 @@ mod tests {
     }
 
     #[test]
-    fn who_answers_and_who_judges_may_differ_and_what_is_asked_may_not() {
-        let harmless = |other: &str| of(other).into_iter().map(|own| own.3).collect::<Vec<_>>();
+    fn differences_in_target_and_objectives_are_harmless() {
+        let harmless = |other: &str| of(other).into_iter().map(|difference| difference.3).collect::<Vec<_>>();
         assert_eq!(harmless(&BASE.replace("url: x", "url: y")), [true]);
         let engine = "url: x, server: { preset: vllm, args: { dtype: half } }, metrics: { url: z }, local: { batch: 2 }";
         assert_eq!(harmless(&BASE.replace("url: x", engine)), [true; 3]);

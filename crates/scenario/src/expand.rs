@@ -1,29 +1,26 @@
-//! Scenario to plan: every point of the matrix becomes a case, and every case is decoded on its own.
+//! Expands a scenario into a plan: every point of the matrix becomes a case, and every case is decoded separately.
 
 use crate::fault::Review;
 use crate::rules;
-use crate::sections::baseline::Ground;
-use crate::sections::request::last;
+use crate::sections::baseline::BaselineState;
 use crate::sections::slo::RelativeContext;
 use crate::sections::{Draft, baseline, dataset, load, mix, report, request, scenario, search, server, slo, target, telemetry};
 use crate::sweep::{CaseLabels, Point, Setting, points};
-use crate::tree::Node;
+use crate::tree::{Node, last_segment};
 use crate::values::time::duration;
 use crate::vars::Variables;
-use llmscen_core::check::{Check, Subject};
 use llmscen_core::dataset::DatasetSpec;
 use llmscen_core::labels::Labels;
 use llmscen_core::mix::Entry;
 use llmscen_core::plan::{AuditLimits, Case, Plan, ReportSpec};
 use llmscen_core::request::RequestSpec;
-use llmscen_core::search::{CapacitySearch, Goal};
+use llmscen_core::search::CapacitySearch;
 use llmscen_core::seed::Seed;
 use llmscen_core::units::Nanos;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The sections that are decoded once per case. One that is known to be wrong is not looked at again: what follows from a
-/// mistake is no news.
-struct Sound {
+/// Sections without known errors. The others are not decoded: only consequences of known errors could be found.
+struct CleanSections {
     target: bool,
     request: bool,
     dataset: bool,
@@ -31,63 +28,65 @@ struct Sound {
     mix: bool,
 }
 
-/// The plan of a checked scenario, without its resolved text, and what its limits are relative to. None where something is wrong; the review says what.
-pub(crate) fn plan(root: &Node, env: &BTreeMap<String, String>, review: &mut Review) -> Option<(Plan, Ground)> {
-    let sound = |section: &str| !review.partial && review.clean(section) && root.get(section).is_some();
-    let sound = Sound {
+/// The plan without its resolved text, and the baseline. None where an error was reported.
+pub(crate) fn plan(root: &Node, env: &BTreeMap<String, String>, review: &mut Review) -> Option<(Plan, BaselineState)> {
+    let sound = |section: &str| !review.partial && review.is_section_clean(section) && root.get(section).is_some();
+    let sound = CleanSections {
         target: sound("target"),
         request: sound("request"),
-        // Entries of a mix may need none.
-        dataset: sound("dataset") || sound("mix") && review.clean("dataset"),
+        // With a mix the section may be absent.
+        dataset: sound("dataset") || sound("mix") && review.is_section_clean("dataset"),
         load: sound("load"),
         mix: sound("mix"),
     };
     let mut axes = crate::sweep::paths(root);
-    let points = if review.clean("matrix") {
+    let points = if review.is_section_clean("matrix") {
         review.section = "matrix".to_owned();
         points(root.get("matrix"), review)
     } else {
         Vec::new()
     };
     let case_labels = CaseLabels::new(&points, root, review);
-    let (points, quests) = searched(root, points, &axes, &case_labels, review);
+    let (points, quests) = search_points(root, points, &axes, &case_labels, review);
     axes.extend(search::path(root));
-    mix::axes(root, &axes, review);
+    mix::check_axes(root, &axes, review);
     review.section = "baseline".to_owned();
     let (baseline, text) = baseline::decode(root, review);
     review.section = "slo".to_owned();
     let limits = slo::decode(root, &axes, review);
     let telemetry = telemetry::decode(&Draft { root, labels: &Labels::default(), axes: &BTreeSet::new() }).unwrap_or_default();
     let context = RelativeContext { root, baseline, telemetry: telemetry.clone() };
-    let names = names(&points);
-    let given = Given { env, case_labels: &case_labels, names: &names, axes: &axes, sound: &sound };
-    let drafts = points.iter().map(|point| case(root, point, &given, review));
+    let names = axis_names(&points);
+    let given = CaseInputs { env, case_labels: &case_labels, names: &names, axes: &axes, sound: &sound };
+    let drafts = points.iter().map(|point| decode_case(root, point, &given, review));
     let mut cases: Vec<Case> = drafts.collect::<Vec<_>>().into_iter().flatten().collect();
     let rounds = root.get("rounds").and_then(scenario::decode_rounds);
     if cases.len() == points.len() {
         review.section = "target".to_owned();
-        server::alike(&cases, root, &axes, review);
+        server::check_same(&cases, root, &axes, review);
         review.section = "rounds".to_owned();
-        scenario::restarts(root, &cases, review);
+        scenario::check_restart(root, &cases, review);
         review.section = "slo".to_owned();
-        slo::assign(&limits, &mut cases, rounds.map_or(1, |own| own.count), &context, review);
-        aims(root, &quests, &cases, review);
+        slo::assign(&limits, &mut cases, rounds.map_or(1, |rounds| rounds.count), &context, review);
+        if !quests.is_empty() {
+            review.section = "search".to_owned();
+            search::check_limits(root, &cases, review);
+        }
     }
-    let frame = frame(root);
-    let (seed, pause, audit, report) = frame.filter(|_| review.is_clean())?;
+    let shared = decode_shared(root).filter(|_| review.is_clean())?;
     let plan = Plan {
         id: String::new(),
-        name: root.get("name")?.text()?.into_owned(),
-        description: root.get("description").and_then(Node::text).map(|text| text.into_owned()),
-        seed,
+        name: root.get("name")?.string()?,
+        description: root.get("description").and_then(Node::string),
+        seed: shared.seed,
         cases,
         quests,
         rounds: rounds?.count,
         restart: rounds?.restart,
-        pause,
-        audit,
+        pause: shared.pause,
+        audit: shared.audit,
         telemetry,
-        report,
+        report: shared.report,
         baseline: text,
         resolved: String::new(),
         secrets: Default::default(),
@@ -95,8 +94,8 @@ pub(crate) fn plan(root: &Node, env: &BTreeMap<String, String>, review: &mut Rev
     Some((plan, context.baseline))
 }
 
-/// The points of a search: each value of its field at each point of the matrix.
-fn searched(
+/// Multiplies the points of the matrix by the values of the searched field.
+fn search_points(
     root: &Node,
     points: Vec<Point>,
     axes: &BTreeSet<String>,
@@ -104,7 +103,9 @@ fn searched(
     review: &mut Review,
 ) -> (Vec<Point>, Vec<CapacitySearch>) {
     review.section = "search".to_owned();
-    let Some(varied) = Some(root).filter(|_| review.clean("search")).and_then(|root| search::decode(root, axes, review)) else {
+    let Some(varied) =
+        Some(root).filter(|_| review.is_section_clean("search")).and_then(|root| search::decode(root, axes, review))
+    else {
         return (points, Vec::new());
     };
     let quest = |(number, point): (usize, &Point)| CapacitySearch {
@@ -119,47 +120,34 @@ fn searched(
     (all.collect(), quests)
 }
 
-/// Files a search whose cases have no limit that its goal could be about.
-fn aims(root: &Node, quests: &[CapacitySearch], cases: &[Case], review: &mut Review) {
-    review.section = "search".to_owned();
-    let (Some(quest), Some(entry)) = (quests.first(), root.entry_at("search")) else { return };
-    let aim = |case: &Case| match quest.spec.goal {
-        Goal::Slo => !case.checks.is_empty(),
-        Goal::Goodput => case.checks.iter().any(|check| matches!(check.subject, Subject::Goodput(_))),
-    };
-    if review.clean("slo") && !cases.iter().all(aim) {
-        search::aimless(quest.spec.goal, entry.key_at, review);
-    }
-    let grows = |check: &&Check| quest.spec.goal == Goal::Slo && search::grows(check);
-    if let Some(check) = cases.iter().flat_map(|case| &case.checks).find(grows) {
-        search::upside_down(root.entry_at("slo").map_or(entry.key_at, |slo| slo.key_at), &check.expr, review);
-    }
-    if cases.iter().any(|case| case.checks.iter().any(|check| check.abort.is_some())) {
-        search::early(root.entry_at("slo").map_or(entry.key_at, |slo| slo.key_at), review);
-    }
-    if cases.iter().any(|case| case.checks.iter().any(|check| check.relative.is_some())) {
-        search::relative(root.entry_at("slo").map_or(entry.key_at, |slo| slo.key_at), review);
-    }
+/// The fields of a plan that all cases share.
+struct SharedFields {
+    seed: Seed,
+    pause: Nanos,
+    audit: AuditLimits,
+    report: ReportSpec,
 }
 
-/// What all cases share.
-fn frame(root: &Node) -> Option<(Seed, Nanos, AuditLimits, ReportSpec)> {
+fn decode_shared(root: &Node) -> Option<SharedFields> {
     let draft = Draft { root, labels: &Labels::default(), axes: &BTreeSet::new() };
-    let seed = u64::try_from(root.get("seed")?.whole()?).ok()?;
-    let pause = root.get("pause").and_then(duration)?;
-    Some((Seed(seed), pause, scenario::decode_audit(&draft)?, report::decode(&draft)?))
+    Some(SharedFields {
+        seed: Seed(u64::try_from(root.get("seed")?.integer()?).ok()?),
+        pause: root.read("pause", duration)?,
+        audit: scenario::decode_audit(&draft)?,
+        report: report::decode(&draft)?,
+    })
 }
 
-/// What all cases are made with.
-struct Given<'a> {
+/// The inputs that all cases share.
+struct CaseInputs<'a> {
     env: &'a BTreeMap<String, String>,
     case_labels: &'a CaseLabels,
     names: &'a BTreeMap<String, String>,
     axes: &'a BTreeSet<String>,
-    sound: &'a Sound,
+    sound: &'a CleanSections,
 }
 
-fn case(root: &Node, point: &Point, given: &Given<'_>, review: &mut Review) -> Option<Case> {
+fn decode_case(root: &Node, point: &Point, given: &CaseInputs<'_>, review: &mut Review) -> Option<Case> {
     let mut tree = root.clone();
     for setting in point {
         tree.set(&setting.path, setting.path_at, setting.value.clone());
@@ -167,12 +155,12 @@ fn case(root: &Node, point: &Point, given: &Given<'_>, review: &mut Review) -> O
     let tree = Variables::new(given.env, &tree, &BTreeSet::new()).scenario(review);
     let labels = given.case_labels.labels(point);
     let draft = Draft { root: &tree, labels: &labels, axes: given.axes };
-    let target = decode("target", given.sound.target, &draft, review, target::decode);
-    let asked = if tree.get("mix").is_some() { mixed(&draft, given, review) } else { plain(&draft, given, review) };
-    let load = decode("load", given.sound.load, &draft, review, load::decode);
-    let (target, (load, trace), Asked { request, dataset, mix }) = (target?, load?, asked?);
+    let target = decode_section("target", given.sound.target, &draft, review, target::decode);
+    let asked = if tree.get("mix").is_some() { decode_mixed(&draft, given, review) } else { decode_plain(&draft, given, review) };
+    let load = decode_section("load", given.sound.load, &draft, review, load::decode);
+    let (target, (load, trace), Workload { request, dataset, mix }) = (target?, load?, asked?);
     Some(Case {
-        id: id(&labels, given.names),
+        id: case_id(&labels, given.names),
         labels,
         target,
         request,
@@ -185,28 +173,28 @@ fn case(root: &Node, point: &Point, given: &Given<'_>, review: &mut Review) -> O
     })
 }
 
-/// What is asked, and by whom.
-struct Asked {
+/// The requests of a case.
+struct Workload {
     request: RequestSpec,
     dataset: DatasetSpec,
     mix: Vec<Entry>,
 }
 
-fn plain(draft: &Draft<'_>, given: &Given<'_>, review: &mut Review) -> Option<Asked> {
-    let dataset = decode("dataset", given.sound.dataset, draft, review, dataset::decode);
-    let request = decode("request", given.sound.request, draft, review, request::decode);
-    Some(Asked { request: request?, dataset: dataset?, mix: Vec::new() })
+fn decode_plain(draft: &Draft<'_>, given: &CaseInputs<'_>, review: &mut Review) -> Option<Workload> {
+    let dataset = decode_section("dataset", given.sound.dataset, draft, review, dataset::decode);
+    let request = decode_section("request", given.sound.request, draft, review, request::decode);
+    Some(Workload { request: request?, dataset: dataset?, mix: Vec::new() })
 }
 
-/// Of a mix only its entries are decoded, each with what the scenario says for all.
-fn mixed(draft: &Draft<'_>, given: &Given<'_>, review: &mut Review) -> Option<Asked> {
+/// With a mix only its entries are decoded; they inherit from the top-level sections.
+fn decode_mixed(draft: &Draft<'_>, given: &CaseInputs<'_>, review: &mut Review) -> Option<Workload> {
     let sound = given.sound.mix && given.sound.request && given.sound.dataset;
-    let mix = decode("mix", sound, draft, review, mix::decode)?;
+    let mix = decode_section("mix", sound, draft, review, mix::decode)?;
     let first = mix.first()?;
-    Some(Asked { request: first.request.clone(), dataset: first.dataset.clone(), mix })
+    Some(Workload { request: first.request.clone(), dataset: first.dataset.clone(), mix })
 }
 
-fn decode<T>(
+fn decode_section<T>(
     section: &str,
     sound: bool,
     draft: &Draft<'_>,
@@ -220,14 +208,14 @@ fn decode<T>(
     sound.then(|| act(draft, review)).flatten()
 }
 
-/// How each swept path is case_labels in case ids: by its last segment, or in full where two of them would be the same.
-fn names(points: &[Point]) -> BTreeMap<String, String> {
+/// The name of each swept path in case ids: its last segment, or the whole path where last segments collide.
+fn axis_names(points: &[Point]) -> BTreeMap<String, String> {
     let paths: BTreeSet<&str> = points.iter().flatten().map(|setting| setting.path.as_str()).collect();
-    let alone = |path: &str| paths.iter().filter(|other| last(other) == last(path)).count() == 1;
-    paths.iter().map(|path| ((*path).to_owned(), if alone(path) { last(path) } else { path }.to_owned())).collect()
+    let alone = |path: &str| paths.iter().filter(|other| last_segment(other) == last_segment(path)).count() == 1;
+    paths.iter().map(|path| ((*path).to_owned(), if alone(path) { last_segment(path) } else { path }.to_owned())).collect()
 }
 
-fn id(labels: &Labels, names: &BTreeMap<String, String>) -> String {
+fn case_id(labels: &Labels, names: &BTreeMap<String, String>) -> String {
     if labels.0.is_empty() {
         return "base".to_owned();
     }

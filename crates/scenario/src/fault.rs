@@ -1,8 +1,8 @@
-//! Everything that is wrong with a scenario, each with its place, what was expected and what to type instead.
+//! Errors and warnings of a scenario, with their place and a remedy.
 
 mod page;
 
-use crate::fault::page::{Page, beside, clipped, shortened, shortened_help};
+use crate::fault::page::{Page, clipped, fits_snippet, shortened, shortened_help};
 use crate::source::{COMMAND_LINE, Sources};
 use crate::tree::Span;
 use miette::{Diagnostic, GraphicalReportHandler, GraphicalTheme, LabeledSpan, SourceCode};
@@ -10,7 +10,7 @@ use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-/// One mistake, before it is given its text.
+/// An error before it is rendered with its source text.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Mistake {
     message: String,
@@ -19,166 +19,180 @@ pub(crate) struct Mistake {
     also: Vec<(Span, String)>,
     help: Option<String>,
     section: String,
-    /// The environment variable whose value is missing.
+    /// The environment variable that is not set.
     variable: Option<String>,
     /// Further places with the same cause.
     again: Vec<Span>,
 }
 
 impl Mistake {
-    /// A mistake at a place, and the words under the underline.
+    /// An error at a place; `label` is the text under the underline.
     pub fn new(at: Span, message: impl Into<String>, label: impl Into<String>) -> Mistake {
-        let (message, label, section) = (message.into(), label.into(), String::new());
-        Mistake { message, at, label, also: Vec::new(), help: None, section, variable: None, again: Vec::new() }
+        Mistake {
+            message: message.into(),
+            at,
+            label: label.into(),
+            also: Vec::new(),
+            help: None,
+            section: String::new(),
+            variable: None,
+            again: Vec::new(),
+        }
     }
 
-    /// What to do about it.
     pub fn help(mut self, help: impl Into<String>) -> Mistake {
         self.help = Some(help.into());
         self
     }
 
-    /// A second place that belongs to it.
+    /// Adds a second place, where there is one.
+    pub fn also_if(self, at: Option<Span>, label: &str) -> Mistake {
+        match at {
+            Some(at) => self.also(at, label),
+            None => self,
+        }
+    }
+
+    /// Adds a second place.
     pub fn also(mut self, at: Span, label: impl Into<String>) -> Mistake {
         self.also.push((at, label.into()));
         self
     }
 }
 
-/// Makes the text of a baseline of a run folder, or says why there is none.
+/// Converts a run folder to the text of a baseline, or returns why that is impossible.
 pub type Figures = fn(&Path) -> Result<String, String>;
 
-/// Says why the local model at a path cannot be computed with.
+/// Returns why the local model at a path is not supported.
 pub type Supports = fn(&Path) -> Result<(), String>;
 
-/// What variables have made of a scenario so far: a few lines of them could stand for more than the memory holds.
+/// Output of the variables replaced so far, which is bounded: a few lines can expand to more than the memory holds.
 #[derive(Debug, Default)]
 pub(crate) struct Expanded {
-    /// Bytes of text; a value counts as some.
+    /// Bytes of text; each value adds a fixed number.
     pub bytes: usize,
-    /// Values within each other.
+    /// Depth of nesting.
     pub depth: usize,
-    /// It has been said that this is too much.
-    pub said: bool,
+    /// Whether exceeding the bound was reported.
+    pub is_reported: bool,
 }
 
-/// What a load finds on its way: texts, mistakes, warnings.
+/// Collects errors and warnings while a scenario is compiled, with the texts they point into.
 #[derive(Debug, Default)]
 pub(crate) struct Review {
-    /// The texts read so far.
     pub sources: Sources,
-    /// Paths that settings of the command line fixed.
+    /// Paths set by `--set`.
     pub fixed: Vec<String>,
-    /// The top-level key that is being looked at; mistakes are filed under it.
+    /// The top-level key under inspection; errors are attributed to it.
     pub section: String,
-    /// The key whose value is being looked at.
+    /// The key under inspection.
     pub key: String,
-    /// A file that others extend is not there: what is missing may stand in it.
+    /// A base file is missing, so required keys may be in it.
     pub partial: bool,
-    /// Makes the text of a baseline of a run folder.
+    /// Converts a run folder to a baseline.
     pub figures: Option<Figures>,
-    /// Says why a local model cannot be computed with.
+    /// Checks a local model.
     pub supports: Option<Supports>,
-    /// Bytes and values that replaced variables make, and how deep the one that is looked at nests.
+    /// Size of the replaced variables.
     pub expanded: Expanded,
-    /// The Hugging Face cache of this machine.
+    /// The Hugging Face cache directory.
     pub hugging_face: Option<PathBuf>,
     mistakes: Vec<Mistake>,
     warnings: Vec<Warning>,
     warned: HashSet<Warning>,
-    /// Texts that lack the value of a variable.
+    /// Texts in which a variable is not set.
     lacking: HashSet<Span>,
 }
 
 impl Review {
-    /// Files a mistake; but not in a text that lacks the value of a variable: what follows from a mistake is no news.
+    /// Reports an error, except in a text in which a variable is not set: that is a consequence.
     pub fn push(&mut self, mistake: Mistake) {
         if !self.lacking.contains(&mistake.at) {
-            self.file(mistake);
+            self.record(mistake);
         }
     }
 
-    /// Files that the text at `at` lacks the value of the variable `name`.
+    /// Reports that the variable `name` in the text at `at` is not set.
     pub fn lacks(&mut self, at: Span, name: &str, mistake: Mistake) {
-        self.file(Mistake { variable: Some(name.to_owned()), ..mistake });
+        self.record(Mistake { variable: Some(name.to_owned()), ..mistake });
         self.lacking.insert(at);
     }
 
-    /// Whether the text at `at` lacks the value of a variable.
+    /// Whether a variable in the text at `at` is not set.
     pub fn lacks_value(&self, at: Span) -> bool {
         self.lacking.contains(&at)
     }
 
-    /// What one text lacks, the text that refers to it does too.
+    /// Marks a text as incomplete if the text it refers to is.
     pub fn inherit(&mut self, from: Span, to: Span) {
         if self.lacking.contains(&from) {
             self.lacking.insert(to);
         }
     }
 
-    fn file(&mut self, mistake: Mistake) {
+    fn record(&mut self, mistake: Mistake) {
         self.mistakes.push(Mistake { section: self.section.clone(), ..mistake });
     }
 
-    /// Files a warning.
+    /// Reports a warning.
     pub fn warn(&mut self, at: Span, message: impl Into<String>) {
         self.remark(at, message.into(), false);
     }
 
-    /// Files a note.
+    /// Reports a note.
     pub fn note(&mut self, at: Span, message: impl Into<String>) {
         self.remark(at, message.into(), true);
     }
 
     fn remark(&mut self, at: Span, message: String, note: bool) {
-        let (line, column) = self.sources.place(at);
+        let (line, column) = self.sources.line_and_column(at);
         let warning = Warning { file: self.sources.name(at.file).to_owned(), line, column, message, note };
         if self.warned.insert(warning.clone()) {
             self.warnings.push(warning);
         }
     }
 
-    /// Whether nothing is known to be wrong with a section.
-    pub fn clean(&self, section: &str) -> bool {
+    /// Whether a section has no known errors.
+    pub fn is_section_clean(&self, section: &str) -> bool {
         self.mistakes.iter().all(|mistake| mistake.section != section)
     }
 
-    /// Drops what was filed: all of it follows from what is filed next.
-    pub fn forget(&mut self) {
+    /// Drops all errors, because the next one explains them.
+    pub fn clear_errors(&mut self) {
         self.mistakes.clear();
     }
 
-    /// Whether more errors are known than are ever shown: what would be suggested for further ones costs time for nothing.
+    /// Whether there are far more errors than are shown; suggestions for further ones would only cost time.
     pub fn is_flooded(&self) -> bool {
         self.mistakes.len() > 4 * MOST_SHOWN
     }
 
-    /// How many mistakes were filed.
+    /// Number of errors so far.
     pub fn count(&self) -> usize {
         self.mistakes.len()
     }
 
-    /// Whether nothing is known to be wrong at all.
+    /// Whether there are no errors.
     pub fn is_clean(&self) -> bool {
         self.mistakes.is_empty()
     }
 
-    /// The faults in the order of the text, each once.
+    /// The errors in the order of the text, without duplicates.
     pub fn faults(self) -> Faults {
         let mut mistakes = self.mistakes;
         mistakes.sort_by_key(|mistake| mistake.at);
-        let mut seen = HashSet::new();
-        mistakes.retain(|mistake| seen.insert((mistake.at, mistake.message.clone())));
+        let mut known = HashSet::new();
+        mistakes.retain(|mistake| known.insert((mistake.at, mistake.message.clone())));
         Faults { faults: join_variables(mistakes).into_iter().map(|mistake| Fault::new(mistake, &self.sources)).collect() }
     }
 
-    /// The warnings, in the order of their finding.
+    /// The warnings in the order in which they were found.
     pub fn into_warnings(self) -> Vec<Warning> {
         self.warnings
     }
 }
 
-/// Something that is allowed and probably not meant.
+/// A warning or a note about a scenario.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Warning {
     /// The file.
@@ -187,9 +201,9 @@ pub struct Warning {
     pub line: usize,
     /// Column in characters, from 1.
     pub column: usize,
-    /// What to know.
+    /// The text.
     pub message: String,
-    /// It is a note: context, with no need to act.
+    /// Whether it is a note: context, no action needed.
     pub note: bool,
 }
 
@@ -199,7 +213,7 @@ impl fmt::Display for Warning {
     }
 }
 
-/// One mistake with its text: a diagnostic that points at the line.
+/// An error with its source text, as a diagnostic.
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("{message}")]
 pub struct Fault {
@@ -216,19 +230,20 @@ impl Fault {
         let page = Page::new(sources.name(mistake.at.file), sources.text(mistake.at.file));
         let label = |label: String, at: Span| (Some(shortened(label)), clipped(page.text(), at.range()));
         let again = (!mistake.again.is_empty()).then(|| repeated(&mistake, sources));
-        let place = mistake.at;
+        let primary = mistake.at;
         let shown = |at: Span| clipped(page.text(), at.range());
-        let near = |at: Span| at.file == place.file && beside(page.text(), shown(place), shown(at));
+        let near = |at: Span| at.file == primary.file && fits_snippet(page.text(), shown(primary), shown(at));
         let (here, elsewhere): (Vec<_>, Vec<_>) = mistake.also.into_iter().partition(|(at, _)| near(*at));
         let (words, range) = label(mistake.label, mistake.at);
         let first = LabeledSpan::new_primary_with_span(words, range);
         let others = here.into_iter().map(|(at, words)| label(words, at));
         let labels: Vec<LabeledSpan> =
             std::iter::once(first).chain(others.map(|(words, range)| LabeledSpan::new_with_span(words, range))).collect();
-        let remote =
-            elsewhere.into_iter().map(|(at, label)| format!("{label}: {}:{}", sources.name(at.file), sources.place(at).0));
+        let remote = elsewhere
+            .into_iter()
+            .map(|(at, label)| format!("{label}: {}:{}", sources.name(at.file), sources.line_and_column(at).0));
         let help: Vec<String> = again.into_iter().chain(mistake.help.take()).chain(remote).collect();
-        let (line, column) = sources.place(mistake.at);
+        let (line, column) = sources.line_and_column(mistake.at);
         Fault {
             message: shortened(mistake.message),
             labels,
@@ -239,12 +254,12 @@ impl Fault {
         }
     }
 
-    /// About an argument, not about a text: there is nothing to point at.
+    /// Whether it is about an argument, so that there is no text to point at.
     fn is_of_command_line(&self) -> bool {
         self.file() == COMMAND_LINE
     }
 
-    /// What is wrong, in one sentence without its place.
+    /// The message, one sentence.
     pub fn message(&self) -> &str {
         &self.message
     }
@@ -279,10 +294,10 @@ impl Diagnostic for Fault {
     }
 }
 
-/// Errors that are shown; further ones are counted.
+/// Errors that are shown; the rest are only counted.
 const MOST_SHOWN: usize = 50;
 
-/// A count with its thousands apart: `19,950`.
+/// A count with thousands separators: `19,950`.
 fn grouped(count: usize) -> String {
     let digits = count.to_string();
     let first = (digits.len() - 1) % 3 + 1;
@@ -290,25 +305,25 @@ fn grouped(count: usize) -> String {
     std::iter::once(String::from(&digits[..first])).chain(rest.map(String::from)).collect::<Vec<_>>().join(",")
 }
 
-/// All that is wrong with a scenario, in the order of its text; never empty.
+/// All errors of a scenario, in the order of its text; never empty.
 #[derive(Clone, Debug)]
 pub struct Faults {
     faults: Vec<Fault>,
 }
 
 impl Faults {
-    /// The faults one by one.
+    /// Iterates over the errors.
     pub fn iter(&self) -> std::slice::Iter<'_, Fault> {
         self.faults.iter()
     }
 
-    /// How many there are.
+    /// Number of errors.
     #[expect(clippy::len_without_is_empty, reason = "a list of faults is never empty")]
     pub fn len(&self) -> usize {
         self.faults.len()
     }
 
-    /// The first of them as text for a terminal of `width` columns, one after another, and a last line that counts all.
+    /// Renders the first errors for a terminal of `width` columns, followed by a line with their total number.
     pub fn render(&self, color: bool, width: usize) -> String {
         let theme = if color { GraphicalTheme::unicode() } else { GraphicalTheme::unicode_nocolor() };
         let handler = GraphicalReportHandler::new_themed(theme).with_width(width).with_links(false).with_context_lines(1);
@@ -352,7 +367,7 @@ impl fmt::Display for Faults {
 
 impl std::error::Error for Faults {}
 
-/// A variable without a value is one mistake, however many places use it.
+/// Merges the errors of one variable that is not set into one.
 fn join_variables(mistakes: Vec<Mistake>) -> Vec<Mistake> {
     let mut joined: Vec<Mistake> = Vec::new();
     let mut first: HashMap<String, usize> = HashMap::new();
@@ -368,11 +383,11 @@ fn join_variables(mistakes: Vec<Mistake>) -> Vec<Mistake> {
     joined
 }
 
-/// Where a mistake with several places is: lines of its own file, other files with their lines.
+/// Lists the places of an error: line numbers, with the file name where it is another file.
 fn repeated(mistake: &Mistake, sources: &Sources) -> String {
     let spans: Vec<Span> = std::iter::once(mistake.at).chain(mistake.again.iter().copied()).collect();
     let place = |at: &Span| {
-        let line = sources.place(*at).0;
+        let line = sources.line_and_column(*at).0;
         if at.file == mistake.at.file { format!("line {line}") } else { format!("{}:{line}", sources.name(at.file)) }
     };
     let mut places: Vec<String> = spans.iter().map(place).collect();
@@ -380,7 +395,7 @@ fn repeated(mistake: &Mistake, sources: &Sources) -> String {
     format!("Used in {} places: {}.", spans.len(), places.join(", "))
 }
 
-/// The message and the help of a fault of the command line, which has no text to point at.
+/// An error of the command line, which has no source text.
 fn plain(fault: &Fault, color: bool) -> String {
     let word = if color { "\u{1b}[1;31merror\u{1b}[0m" } else { "error" };
     let help = fault.help.iter().flat_map(|help| help.lines()).map(|line| format!("  help: {line}\n"));

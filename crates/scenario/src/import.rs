@@ -1,4 +1,4 @@
-//! Other tools' command lines as scenarios: every flag is translated, or named with the reason why nothing stands for it.
+//! Converts command lines of other tools to scenarios. Every flag is translated, or listed with the reason why it is not.
 
 mod aiperf;
 mod bench_serving;
@@ -10,11 +10,11 @@ mod lmdeploy;
 mod sglang;
 mod vllm;
 
-use crate::import::command::{Command, Line, recognize};
+use crate::import::command::{Command, CommandLine, recognize};
 use crate::import::draft::Draft;
 use serde_json::Value;
 
-/// A tool whose command lines are understood.
+/// A supported tool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tool {
     /// `evalscope perf`
@@ -23,7 +23,7 @@ pub enum Tool {
     Vllm,
     /// `aiperf profile`
     Aiperf,
-    /// `guidellm run`, and `guidellm benchmark` of before
+    /// `guidellm run`, and the older `guidellm benchmark`
     Guidellm,
     /// `python -m sglang.bench_serving`
     Sglang,
@@ -31,118 +31,113 @@ pub enum Tool {
     Lmdeploy,
 }
 
+/// The properties of a tool.
+struct ToolSpec {
+    name: &'static str,
+    /// The release whose flags and defaults are implemented.
+    version: &'static str,
+    /// Programs, modules and scripts that start its command lines.
+    programs: &'static [&'static str],
+    /// Whether its parser accepts unique prefixes of flags, as Python's argparse does.
+    abbreviates: bool,
+    commands: &'static [Command],
+}
+
+/// In the order of [`Tool`].
+static SPECS: [ToolSpec; 6] = [
+    ToolSpec {
+        name: "evalscope",
+        version: "1.14.1",
+        programs: &["evalscope"],
+        abbreviates: true,
+        commands: &[Command::new(&[&["perf"]], evalscope::FLAGS, evalscope::translate)],
+    },
+    ToolSpec {
+        name: "vllm",
+        version: "of late 2026",
+        programs: &["vllm"],
+        abbreviates: true,
+        commands: &[Command::new(&[&["bench", "serve"]], vllm::FLAGS, vllm::translate)],
+    },
+    ToolSpec {
+        name: "aiperf",
+        version: "0.13",
+        programs: &["aiperf"],
+        abbreviates: false,
+        commands: &[Command::new(&[&["profile"]], aiperf::FLAGS, aiperf::translate)],
+    },
+    ToolSpec {
+        name: "guidellm",
+        version: "0.8",
+        programs: &["guidellm"],
+        abbreviates: false,
+        commands: &[Command::new(&[&["benchmark", "run"], &["run"], &["benchmark"]], guidellm::FLAGS, guidellm::translate)],
+    },
+    ToolSpec {
+        name: "sglang",
+        version: "0.5.23",
+        programs: &["sglang", "sglang.bench_serving", "sglang.benchmark.serving", "bench_serving.py", "serving.py"],
+        abbreviates: true,
+        commands: &[Command::new(&[&["bench_serving"]], sglang::FLAGS, sglang::translate)],
+    },
+    ToolSpec { name: "lmdeploy", version: "0.18", programs: &["lmdeploy"], abbreviates: true, commands: lmdeploy::COMMANDS },
+];
+
 impl Tool {
     /// Every tool.
     pub const ALL: [Tool; 6] = [Tool::Evalscope, Tool::Vllm, Tool::Aiperf, Tool::Guidellm, Tool::Sglang, Tool::Lmdeploy];
 
     /// Its name on the command line.
     pub fn name(self) -> &'static str {
-        match self {
-            Tool::Evalscope => "evalscope",
-            Tool::Vllm => "vllm",
-            Tool::Aiperf => "aiperf",
-            Tool::Guidellm => "guidellm",
-            Tool::Sglang => "sglang",
-            Tool::Lmdeploy => "lmdeploy",
-        }
+        self.spec().name
     }
 
-    /// The release whose flags and defaults are known.
-    fn version(self) -> &'static str {
-        match self {
-            Tool::Evalscope => "1.14.1",
-            Tool::Vllm => "of late 2026",
-            Tool::Aiperf => "0.13",
-            Tool::Guidellm => "0.8",
-            Tool::Sglang => "0.5.23",
-            Tool::Lmdeploy => "0.18",
-        }
+    fn spec(self) -> &'static ToolSpec {
+        &SPECS[self as usize]
     }
 
-    /// The programs, modules and scripts that its command lines begin with.
-    fn programs(self) -> &'static [&'static str] {
-        match self {
-            Tool::Evalscope => &["evalscope"],
-            Tool::Vllm => &["vllm"],
-            Tool::Aiperf => &["aiperf"],
-            Tool::Guidellm => &["guidellm"],
-            Tool::Sglang => &["sglang", "sglang.bench_serving", "sglang.benchmark.serving", "bench_serving.py", "serving.py"],
-            Tool::Lmdeploy => &["lmdeploy"],
-        }
-    }
-
-    /// Whether its parser takes the beginning of a flag for the flag, as Python's argparse does.
-    fn abbreviates(self) -> bool {
-        matches!(self, Tool::Evalscope | Tool::Vllm | Tool::Sglang | Tool::Lmdeploy)
-    }
-
-    /// Its commands, as an error lists them.
+    /// Its commands, for an error message.
     fn usage(self) -> String {
-        let names = self.commands().iter().filter_map(|command| command.names.first());
+        let names = self.spec().commands.iter().filter_map(|command| command.names.first());
         names.map(|name| name.join(" ")).collect::<Vec<_>>().join(", ")
-    }
-
-    /// Its commands.
-    fn commands(self) -> &'static [Command] {
-        match self {
-            Tool::Evalscope => {
-                &[Command { names: &[&["perf"]], positional: &[], flags: evalscope::FLAGS, translate: evalscope::translate }]
-            }
-            Tool::Vllm => {
-                &[Command { names: &[&["bench", "serve"]], positional: &[], flags: vllm::FLAGS, translate: vllm::translate }]
-            }
-            Tool::Aiperf => {
-                &[Command { names: &[&["profile"]], positional: &[], flags: aiperf::FLAGS, translate: aiperf::translate }]
-            }
-            Tool::Guidellm => &[Command {
-                names: &[&["benchmark", "run"], &["run"], &["benchmark"]],
-                positional: &[],
-                flags: guidellm::FLAGS,
-                translate: guidellm::translate,
-            }],
-            Tool::Sglang => {
-                &[Command { names: &[&["bench_serving"]], positional: &[], flags: sglang::FLAGS, translate: sglang::translate }]
-            }
-            Tool::Lmdeploy => lmdeploy::COMMANDS,
-        }
     }
 }
 
-/// A command line as a scenario.
+/// The result of a conversion.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Imported {
-    /// The scenario, with the command line and what became of each flag as comments at its head.
+    /// The scenario; comments at its top list the flags and what became of them.
     pub yaml: String,
-    /// What became of each flag, in the order of the command line.
+    /// The flags in the order of the command line.
     pub accounts: Vec<Account>,
 }
 
-/// What became of one flag.
+/// The result for one flag.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Account {
-    /// The flag with its values, secrets left out.
+    /// The flag with its values, without secrets.
     pub flag: String,
-    /// The keys of the scenario that say it now; empty where none do.
+    /// The keys of the scenario that hold its value; empty where none do.
     pub keys: Vec<String>,
-    /// Why nothing stands for it, or what differs.
+    /// Why it has no counterpart, or what differs.
     pub note: Option<String>,
 }
 
-/// Why a command line cannot be taken.
+/// Why a command line cannot be converted.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum ImportError {
-    /// A flag that the tool is not known to have.
+    /// The tool has no such flag.
     #[error("`{flag}` is not a flag of {tool}{}", .near.map(|near| format!("; did you mean `{near}`?")).unwrap_or_default())]
     Unknown {
         /// The tool.
         tool: &'static str,
         /// The flag.
         flag: String,
-        /// One that it has.
+        /// A similar flag.
         near: Option<&'static str>,
     },
     /// A word that belongs to no flag.
-    #[error("`{0}` belongs to no flag; put a value with spaces in quotes")]
+    #[error("`{0}` does not belong to a flag; put a value with spaces in quotes")]
     Stray(String),
     /// A flag without its value.
     #[error("`{0}` has no value")]
@@ -157,18 +152,18 @@ pub enum ImportError {
         /// What it takes.
         expected: &'static str,
     },
-    /// None of the tool's commands.
-    #[error("the command line names no command of {tool}; write one of {known}")]
+    /// The tool has no such command.
+    #[error("the command line has no command of {tool}; use one of {known}")]
     Command {
         /// The tool.
         tool: &'static str,
         /// Its commands.
         known: String,
     },
-    /// A quote without its end.
-    #[error("a quote in the command line is not closed")]
+    /// An unclosed quote.
+    #[error("the command line has an unclosed quote")]
     Quote,
-    /// Something that no scenario can do without.
+    /// A required value is missing.
     #[error("the command line has no {0}")]
     Missing(&'static str),
     /// The scenario cannot be written as YAML.
@@ -176,23 +171,23 @@ pub enum ImportError {
     Write(String),
 }
 
-/// Translates a tool's command line. `args` may begin with the tool's own name and command: `evalscope perf --url …`.
+/// Converts a command line of a tool. `args` may start with the tool's name and command: `evalscope perf --url …`.
 ///
 /// # Errors
-/// A flag that the tool does not have, a value that it does not take, or a command line that asks for nothing.
+/// An unknown flag, an invalid value, or a missing required value.
 pub fn import(tool: Tool, args: &[String]) -> Result<Imported, ImportError> {
     let invocation = recognize(tool, args)?;
-    let mut draft = Draft::new(Line::parse(tool, &invocation)?);
-    draft.put("version", 1);
+    let mut draft = Draft::new(CommandLine::parse(tool, &invocation)?);
+    draft.set("version", 1);
     (invocation.command.translate)(&mut draft)?;
     if draft.get("target/model").is_none() {
-        // The tools ask the server for its first model; a plan that others shall repeat names it.
-        draft.refer("target/model", "${LLM_MODEL}");
+        // The tools use the server's first model; a repeatable plan names it.
+        draft.set_variable("target/model", "${LLM_MODEL}");
     }
     draft.finish(tool)
 }
 
-/// A whole number as such, anything else as it is: `64` and not `64.0`.
+/// Writes whole numbers without a fraction: `64`, not `64.0`.
 fn number(value: f64) -> Value {
     if value.fract() == 0.0 && value.abs() < 9e15 { Value::from(value as i64) } else { Value::from(value) }
 }

@@ -1,17 +1,16 @@
-//! A YAML text becomes a plan, or a list of everything that is wrong with it.
+//! Compiles a YAML text to a plan, or to a list of all its errors.
 //!
-//! `compile` names the passes in the order in which they run. Every pass files what it finds in one [`fault::Review`] and goes
-//! on, so that all mistakes are reported at once. The tables of `sections` declare each key once: its kind, its default, its
-//! rules, its help.
+//! `compile` lists the passes in the order in which they run. Every pass reports errors to one [`fault::Review`] and continues,
+//! so that all errors are reported at once. The tables in `sections` declare each key once: kind, default, rules, help.
 #![cfg_attr(not(test), deny(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
-pub mod check;
+pub(crate) mod check;
 pub(crate) mod compile;
 pub(crate) mod defaults;
 pub mod diff;
 pub(crate) mod expand;
-pub mod fault;
+pub(crate) mod fault;
 pub mod import;
 pub(crate) mod merge;
 pub(crate) mod parse;
@@ -19,7 +18,7 @@ pub(crate) mod reference;
 pub mod render;
 pub(crate) mod resolve;
 pub(crate) mod rules;
-pub mod schema;
+pub(crate) mod schema;
 pub(crate) mod schema_table;
 pub(crate) mod secrets;
 pub(crate) mod sections;
@@ -46,41 +45,40 @@ use llmscen_core::plan::Plan;
 use std::collections::BTreeMap;
 use std::path::Path;
 
-/// A scenario and what it is read with.
+/// A scenario file with its environment and settings.
 #[derive(Clone, Debug)]
 pub struct Input<'a> {
-    /// The file; paths in it are relative to its folder, or else to the working directory.
+    /// The file; paths in it are relative to its folder, then to the working directory.
     pub path: &'a Path,
-    /// Its text, where it is not to be read from the file.
+    /// Its text, if it is not read from the file.
     pub text: Option<String>,
     /// The environment, for `${NAME}`.
     pub env: &'a BTreeMap<String, String>,
-    /// Settings by dotted path, values in YAML; they win over everything.
+    /// Settings by dotted path, with YAML values; they override everything.
     pub set: &'a [(String, String)],
 }
 
-/// A scenario that is sound.
+/// A valid scenario.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Loaded {
     /// The plan.
     pub plan: Plan,
-    /// What is allowed and probably not meant.
+    /// Warnings and notes.
     pub warnings: Vec<Warning>,
 }
 
 /// Reads a scenario and compiles it to a plan.
 ///
 /// # Errors
-/// Everything that is wrong with it, at once.
+/// All errors at once.
 pub fn load(input: &Input<'_>) -> Result<Loaded, Faults> {
     compile::compile(&Source::new(input), Review::default())
 }
 
-/// The same for a scenario whose baseline may be a run folder: `figures` makes the text of a baseline of one, or says why not.
-/// `supports` says why a local model cannot be computed with.
+/// Like [`load`], where the baseline may be a run folder: `figures` converts it, and `supports` checks local models.
 ///
 /// # Errors
-/// Everything that is wrong with it, at once.
+/// All errors at once.
 pub fn load_with(input: &Input<'_>, figures: Figures, supports: Supports) -> Result<Loaded, Faults> {
     let mut review = Review::default();
     review.figures = Some(figures);
@@ -88,8 +86,8 @@ pub fn load_with(input: &Input<'_>, figures: Figures, supports: Supports) -> Res
     compile::compile(&Source::new(input), review)
 }
 
-/// The error that a text of the request body cannot be rendered, at its place in the scenario: `at` is its path in the body.
-/// None where the scenario no longer has such a text.
+/// The error that a text of the request body cannot be rendered; `at` is its path in the body. None where the scenario has no
+/// such text any more.
 pub fn template_fault(input: &Input<'_>, at: &str, message: &str) -> Option<Faults> {
     let mut review = Review::default();
     let source = Source::new(input);
@@ -107,22 +105,21 @@ pub fn template_fault(input: &Input<'_>, at: &str, message: &str) -> Option<Faul
     Some(review.faults())
 }
 
-/// Reads the stored plan of a run in order to report on it: variables that are not set and files that are gone are no faults,
-/// for nothing will be sent.
+/// Reads the stored plan of a run to report on it. Missing variables and files are not errors, since no request is sent.
 ///
 /// # Errors
-/// Everything that is wrong with it, at once.
+/// All errors at once.
 pub fn reload(input: &Input<'_>) -> Result<Loaded, Faults> {
     let mut review = Review::default();
     review.sources.stored = true;
     compile::compile(&Source::new(input), review)
 }
 
-/// The stored plan of a run with the objectives of the file `slo`: a list of them, or a mapping of `slo` and what it refers to.
-/// None where that file is a scenario of its own.
+/// Reads the stored plan of a run with the objectives of the file `slo`: a list, or a mapping of `slo` and what it refers to.
+/// None where that file is a scenario.
 ///
 /// # Errors
-/// Everything that is wrong with it, at once.
+/// All errors at once.
 pub fn reload_with_slo(input: &Input<'_>, slo: &Path) -> Result<Option<Loaded>, Faults> {
     let mut review = Review::default();
     match merge::objectives(slo, &mut review) {

@@ -1,18 +1,18 @@
-//! The files of a scenario: the chain of `extends`, how they are merged, and the settings of the command line on top.
+//! The files of a scenario: the chain of `extends`, their merge, and the settings of the command line.
 
 use crate::fault::{Mistake, Review};
 use crate::parse::parse;
 use crate::schema_table::{Block, Kind};
 use crate::sections::scenario::SCENARIO;
 use crate::source::{COMMAND_LINE, scenarios_near};
-use crate::suggest::{list, near};
+use crate::suggest::{list, meant_or, nearest};
 use crate::tree::{Data, Entry, Node, Span};
 use crate::vars::Variables;
 use crate::{Input, source, sweep};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
 
-/// The scenario of an input, and in front of it the files that it extends. None where there is nothing to look at.
+/// Reads the scenario and the files that it extends, base files first. None where it is not a scenario.
 pub(crate) fn read_layers(input: &Input<'_>, review: &mut Review) -> Option<Vec<Node>> {
     let name = input.path.display().to_string();
     let file = match &input.text {
@@ -24,44 +24,44 @@ pub(crate) fn read_layers(input: &Input<'_>, review: &mut Review) -> Option<Vec<
     };
     let mut chain = vec![(input.path.canonicalize().unwrap_or_else(|_| input.path.to_path_buf()), name)];
     let mut layers = Vec::new();
-    let read = layer(file, input.env, &mut chain, &mut layers, review);
+    let read = add_layer(file, input.env, &mut chain, &mut layers, review);
     if read.is_none() || input.text.is_none() && is_own_output(&layers) {
         if input.text.is_none() && (review.is_clean() || is_foreign(input.path)) {
-            let named = named(&input.path.display().to_string(), review);
+            let named = argument_span(&input.path.display().to_string(), review);
             let mistake = Mistake::new(named, format!("{} is not a scenario", input.path.display()), "named here");
-            review.forget();
-            review.push(mistake.help(existing(input.path)));
+            review.clear_errors();
+            review.push(mistake.help(suggest_file(input.path)));
         }
         return None;
     }
     Some(layers)
 }
 
-/// The files as one: what a file says wins over what it extends.
+/// Merges the files; later ones override earlier ones.
 pub(crate) fn merge_layers(layers: Vec<Node>) -> Node {
-    let nothing = Node::new(Span { file: 0, start: 0, end: 0 }, Data::Null);
+    let nothing = Node::new(Span::default(), Data::Null);
     layers.into_iter().reduce(merge).unwrap_or(nothing)
 }
 
 fn read_first(path: &Path, name: &str, review: &mut Review) -> Option<usize> {
-    let at = named(name, review);
+    let at = argument_span(name, review);
     if path.try_exists().is_ok_and(|exists| !exists) {
         let mistake = Mistake::new(at, format!("scenario file not found: {name}"), "named here");
-        review.push(mistake.help(existing(path)));
+        review.push(mistake.help(suggest_file(path)));
         return None;
     }
     source::load(at, path, name, review)
 }
 
-/// A path as an argument of the command line.
-fn named(name: &str, review: &mut Review) -> Span {
+/// The span of a path given on the command line.
+fn argument_span(name: &str, review: &mut Review) -> Span {
     Span { file: review.sources.add(COMMAND_LINE, name, PathBuf::new()), start: 0, end: name.len() }
 }
 
-/// What could have been meant instead of a file that is missing or something else.
-fn existing(path: &Path) -> String {
+/// Suggests a scenario file in place of one that is missing or something else.
+fn suggest_file(path: &Path) -> String {
     let files = scenarios_near(path);
-    let meant = near(stem(path), files.iter().map(|file| stem(Path::new(file))));
+    let meant = nearest(stem(path), files.iter().map(|file| stem(Path::new(file))));
     let meant = files.iter().find(|file| meant == Some(stem(Path::new(file))));
     match (meant, files.len()) {
         (Some(meant), _) => format!("did you mean {meant}?"),
@@ -71,27 +71,27 @@ fn existing(path: &Path) -> String {
     }
 }
 
-/// The name without its ending, which all scenarios share.
+/// The file name without its extension.
 fn stem(path: &Path) -> &str {
     path.file_stem().and_then(std::ffi::OsStr::to_str).unwrap_or_default()
 }
 
-/// Scenarios that are named one by one.
+/// Scenarios that a suggestion lists.
 const MOST_NAMED: usize = 8;
 
-/// A file whose ending is that of something else, such as README.md.
+/// Whether the extension is not that of YAML or JSON, as in README.md.
 fn is_foreign(path: &Path) -> bool {
-    path.extension().is_some_and(|ending| !["yaml", "yml", "json"].iter().any(|own| ending.eq_ignore_ascii_case(own)))
+    path.extension().is_some_and(|ending| !["yaml", "yml", "json"].iter().any(|known| ending.eq_ignore_ascii_case(known)))
 }
 
-/// results.json or a baseline, which llmscen itself writes.
+/// Whether the file is results.json or a baseline.
 fn is_own_output(layers: &[Node]) -> bool {
     let schema = layers.iter().rev().find_map(|layer| layer.get("schema"));
     schema.and_then(Node::text).is_some_and(|schema| schema.starts_with("llmscen/"))
 }
 
-/// Adds a file to `layers`, behind those that it extends. None where it is no scenario.
-fn layer(
+/// Adds a file to `layers`, after those that it extends. None where it is not a scenario.
+fn add_layer(
     file: usize,
     env: &BTreeMap<String, String>,
     chain: &mut Vec<(PathBuf, String)>,
@@ -104,14 +104,14 @@ fn layer(
     if !matches!(node.data, Data::Map(_)) {
         let mistake = match node.data {
             Data::Null => Mistake::new(start, "this file is empty", "expected a scenario"),
-            _ => Mistake::new(start, "a scenario is a mapping", format!("this file holds {}", node.noun())),
+            _ => Mistake::new(start, "a scenario must be a mapping", format!("this file contains {}", node.noun())),
         };
-        review.push(mistake.help("The smallest one has `version`, `name`, `target`, `dataset` and `load`."));
+        review.push(mistake.help("The minimum is `version`, `name`, `target`, `dataset` and `load`."));
         return None;
     }
     spell_out(&mut node, &SCENARIO);
     if let Some(extends) = node.remove("extends")
-        && base(&extends, env, chain, layers, review).is_none()
+        && add_base(&extends, env, chain, layers, review).is_none()
     {
         review.partial = true;
     }
@@ -119,10 +119,10 @@ fn layer(
     Some(())
 }
 
-/// Files that may extend each other.
+/// Maximum length of the chain of `extends`.
 const MOST_LAYERS: usize = 32;
 
-fn base(
+fn add_base(
     extends: &Entry,
     env: &BTreeMap<String, String>,
     chain: &mut Vec<(PathBuf, String)>,
@@ -130,23 +130,20 @@ fn base(
     review: &mut Review,
 ) -> Option<()> {
     let at = extends.value.at;
-    let (nothing, none) = (Node::new(at, Data::Null), BTreeSet::new());
+    let nothing = Node::new(at, Data::Null);
+    let none = BTreeSet::new();
     let variables = Variables::new(env, &nothing, &none);
     let value = variables.text(&extends.value, review);
     let Some(named) = value.text() else {
         let label = format!("expected a file name, found {}", extends.value.noun());
-        review.push(Mistake::new(at, "`extends` is text", label));
+        review.push(Mistake::new(at, "`extends` must be text", label));
         return None;
     };
-    let Some(path) = review.sources.find(at.file, &named) else {
-        let mistake = crate::validate::no_file(at, &named, review);
-        review.push(mistake);
-        return None;
-    };
-    let shown = review.sources.shown(at.file, &named, &path);
-    if let Some(first) = chain.iter().position(|(own, _)| *own == path) {
-        let names: Vec<&str> = chain[first..].iter().map(|(_, name)| name.as_str()).chain([shown.as_str()]).collect();
-        let mistake = Mistake::new(at, "`extends` goes round in a circle", "leads back to a file above");
+    let path = source::find_file(at, &named, review)?;
+    let display_name = review.sources.display_path(at.file, &named, &path);
+    if let Some(first) = chain.iter().position(|(earlier, _)| *earlier == path) {
+        let names: Vec<&str> = chain[first..].iter().map(|(_, name)| name.as_str()).chain([display_name.as_str()]).collect();
+        let mistake = Mistake::new(at, "circular `extends`", "extends a file that extends it");
         review.push(mistake.help(names.join(" → ")));
         return None;
     }
@@ -155,22 +152,22 @@ fn base(
         review.push(Mistake::new(at, message, "one too many"));
         return None;
     }
-    let file = source::load(at, &path, &shown, review)?;
-    chain.push((path, shown));
-    layer(file, env, chain, layers, review)
+    let file = source::load(at, &path, &display_name, review)?;
+    chain.push((path, display_name));
+    add_layer(file, env, chain, layers, review)
 }
 
-/// Keys of a file of objectives that take the place of a scenario's own.
+/// Keys that a file of objectives may override.
 const OBJECTIVES: [&str; 4] = ["slo", "presets", "baseline", "reference"];
 /// Keys that only a scenario has.
 const SCENARIOS_OWN: [&str; 5] = ["extends", "target", "dataset", "load", "mix"];
 
-/// The objectives of a file that has nothing else, as a mapping. None where it is a scenario, or wrong; the review says which.
+/// The objectives of a file, as a mapping. None where it is a scenario, or where an error was reported.
 pub(crate) fn objectives(path: &Path, review: &mut Review) -> Option<Node> {
     let file = read_first(path, &path.display().to_string(), review)?;
     let text = review.sources.text(file);
     let node = parse(file, 0, &text, review)?;
-    let at = Span { end: node.at.start, ..node.at };
+    let at = node.at.before();
     match &node.data {
         Data::List(_) => {
             let entry = Entry { key: "slo".to_owned(), key_at: at, value: node };
@@ -185,7 +182,8 @@ pub(crate) fn objectives(path: &Path, review: &mut Review) -> Option<Node> {
             review.is_clean().then_some(node)
         }
         _ => {
-            let found = if node.is_null() { "this file is empty".to_owned() } else { format!("this file holds {}", node.noun()) };
+            let found =
+                if node.is_null() { "this file is empty".to_owned() } else { format!("this file contains {}", node.noun()) };
             let first = Span { end: at.start + text.chars().next().map_or(0, char::len_utf8), ..at };
             let mistake = Mistake::new(first, found, "expected a list of SLOs, or a scenario");
             review.push(mistake.help("For example `[\"ttft.p95 < 500ms\"]`."));
@@ -194,23 +192,23 @@ pub(crate) fn objectives(path: &Path, review: &mut Review) -> Option<Node> {
     }
 }
 
-/// Puts the entries of `over` in place of those of the same keys.
+/// Replaces entries of `root` by those of `over`.
 pub(crate) fn replace(root: &mut Node, over: Node) {
     if let Data::Map(entries) = over.data {
         for entry in entries {
             root.remove(&entry.key);
-            root.put(&entry.key, entry.key_at, entry.value);
+            root.set_key(&entry.key, entry.key_at, entry.value);
         }
     }
     spell_out(root, &SCENARIO);
 }
 
-/// Mappings merge, everything else is replaced.
+/// Merges mappings; everything else is replaced.
 fn merge(base: Node, over: Node) -> Node {
     match (base.data, over.data) {
-        (Data::Map(mut entries), Data::Map(own)) => {
+        (Data::Map(mut entries), Data::Map(over_entries)) => {
             let index: HashMap<String, usize> = entries.iter().enumerate().map(|(at, entry)| (entry.key.clone(), at)).collect();
-            for entry in own {
+            for entry in over_entries {
                 match index.get(&entry.key).copied() {
                     Some(index) => {
                         let known = std::mem::replace(&mut entries[index].value, Node::new(over.at, Data::Null));
@@ -225,7 +223,7 @@ fn merge(base: Node, over: Node) -> Node {
     }
 }
 
-/// `dataset: openqa` becomes `dataset: { kind: openqa }`, before anything is merged into it.
+/// Expands short forms before the merge: `dataset: openqa` becomes `dataset: { kind: openqa }`.
 fn spell_out(node: &mut Node, table: &'static Block) {
     let Data::Map(entries) = &mut node.data else { return };
     for entry in entries {
@@ -234,7 +232,7 @@ fn spell_out(node: &mut Node, table: &'static Block) {
             Some(Kind::List(Kind::Block(block))) => spell_out_items(&mut entry.value, block),
             Some(Kind::Map(Kind::List(Kind::Block(block)))) => {
                 if let Data::Map(lists) = &mut entry.value.data {
-                    lists.iter_mut().for_each(|own| spell_out_items(&mut own.value, block));
+                    lists.iter_mut().for_each(|list| spell_out_items(&mut list.value, block));
                 }
             }
             _ => {}
@@ -261,10 +259,10 @@ pub(crate) fn set(root: &mut Node, settings: &[(String, String)], review: &mut R
     for (path, value) in settings {
         let file = review.sources.add("--set", format!("{path}={value}"), PathBuf::new());
         let at = Span { file, start: 0, end: path.len() };
-        if !known(path) {
+        if !is_settable(path) {
             let paths: Vec<String> = SCENARIO.scalar_paths().into_iter().map(|(path, _)| path).collect();
-            let near = near(path, paths.iter().map(String::as_str));
-            let label = near.map_or("does not exist".to_owned(), |near| format!("did you mean `{near}`?"));
+            let near = nearest(path, paths.iter().map(String::as_str));
+            let label = meant_or(near, "does not exist");
             review.push(
                 Mistake::new(at, format!("unknown path `{path}`"), label)
                     .help("Usage: --set PATH=VALUE, for example --set load.concurrency=4"),
@@ -272,7 +270,7 @@ pub(crate) fn set(root: &mut Node, settings: &[(String, String)], review: &mut R
             continue;
         }
         let shift = path.len() + 1;
-        let text = literal(path, value).then(|| {
+        let text = is_literal(path, value).then(|| {
             let at = Span { file, start: shift, end: shift + value.len() };
             Node::new(at, Data::Text(value.clone()))
         });
@@ -280,17 +278,17 @@ pub(crate) fn set(root: &mut Node, settings: &[(String, String)], review: &mut R
         match path.strip_prefix("matrix.") {
             Some(axis) => {
                 let mut matrix = root.remove("matrix").map_or(Node::new(at, Data::Null), |entry| entry.value);
-                matrix.put(axis, at, value);
-                root.put("matrix", at, matrix);
+                matrix.set_key(axis, at, value);
+                root.set_key("matrix", at, matrix);
             }
             None => {
-                sweep::fix(root, path, &value);
+                sweep::override_axis(root, path, &value);
                 review.fixed.push(path.clone());
                 let something = !value.is_null();
                 root.set(path, at, value);
                 if something && root.get(path).is_none() {
-                    let mistake = Mistake::new(at, format!("`{path}` leads nowhere"), "there is no such item");
-                    review.push(mistake.help("The item of a list is named by its `name`, or by its index from 0."));
+                    let mistake = Mistake::new(at, format!("`{path}` does not exist"), "no such item");
+                    review.push(mistake.help("Items of a list are addressed by `name`, or by index from 0."));
                 }
             }
         }
@@ -298,9 +296,9 @@ pub(crate) fn set(root: &mut Node, settings: &[(String, String)], review: &mut R
     spell_out(root, &SCENARIO);
 }
 
-/// Whether the value of a setting is text as it is. The shell has quoted it already, so it is YAML only where YAML reads all of
-/// it: `@file`, `*`, `a: b` and `a #b` are text where the scenario takes text.
-fn literal(path: &str, value: &str) -> bool {
+/// Whether the value of a setting is plain text. The shell has already removed quotes, so it is YAML only where YAML reads all
+/// of it: `@file`, `*`, `a: b` and `a #b` are text where the field takes text.
+fn is_literal(path: &str, value: &str) -> bool {
     let written = value.trim();
     if written.is_empty() || written.starts_with(['"', '\'', '[', '{']) && !written.starts_with("{{") {
         return false;
@@ -317,7 +315,7 @@ fn literal(path: &str, value: &str) -> bool {
     }
 }
 
-fn known(path: &str) -> bool {
+fn is_settable(path: &str) -> bool {
     path.starts_with("matrix.")
         || (path != "extends" && SCENARIO.kind_at(path).is_some_and(|kind| !matches!(kind, Kind::Planned)))
 }

@@ -1,5 +1,5 @@
-//! YAML text to tree, from the parser's events, because only they know where things stand and which keys are there twice.
-//! Anchors, aliases and merge keys (`<<`) are followed here.
+//! Parses YAML to a tree from the parser's events, which have positions and duplicate keys. Anchors, aliases and merge keys
+//! (`<<`) are resolved here.
 
 mod scan;
 
@@ -8,14 +8,13 @@ use crate::tree::{Data, Entry, Node, Span};
 use granit_parser::{Event, Options, Parser, ScalarStyle, StrInput, Tag};
 use std::collections::HashMap;
 
-/// Nodes in one file at the most, aliases counted by what they stand for: nine lines of nested aliases must not fill the memory.
+/// Maximum number of nodes in one file, with aliases expanded: nested aliases must not exhaust the memory.
 const MOST_NODES: usize = 200_000;
 
-/// Values within each other, aliases counted by what they stand for: what walks a tree recurses.
+/// Maximum depth with aliases expanded, because tree walks are recursive.
 const DEEPEST: usize = 100;
 
-/// The tree of a text. `text` is a part of the source `file` that begins at byte `shift`. None where it is not YAML at all;
-/// what is wrong stands in the review then.
+/// Parses a part of the source `file` that starts at byte `shift`. None where it is not YAML; the error is reported.
 pub(crate) fn parse(file: usize, shift: usize, text: &str, review: &mut Review) -> Option<Node> {
     let mut options = Options::default();
     options.emit_comments = false;
@@ -32,7 +31,7 @@ struct Builder<'t, 'r> {
     text: &'t str,
     anchors: HashMap<usize, Node>,
     nodes: usize,
-    /// Lists and mappings around the value that is read.
+    /// Current depth.
     depth: usize,
     review: &'r mut Review,
 }
@@ -45,7 +44,7 @@ impl<'t> Builder<'t, '_> {
             match event {
                 Event::StreamStart | Event::DocumentEnd => {}
                 Event::DocumentStart(..) if root.is_some() => {
-                    let help = "A scenario is one YAML document; put the second one into a file of its own.";
+                    let help = "A scenario is a single YAML document; move the second one to another file.";
                     return self.stop(Mistake::new(at, "a second document", "begins here").help(help));
                 }
                 Event::DocumentStart(..) => {
@@ -103,12 +102,12 @@ impl<'t> Builder<'t, '_> {
                 Some(node) => {
                     self.count(size(&node), at)?;
                     if self.depth + depth(&node) > DEEPEST + 1 {
-                        let message = format!("more than {DEEPEST} values within each other");
-                        return self.stop(Mistake::new(at, message, "stands for a value that is too deep here"));
+                        let message = format!("more than {DEEPEST} levels of nesting");
+                        return self.stop(Mistake::new(at, message, "this alias is nested too deep"));
                     }
                     Some(node)
                 }
-                None => self.stop(Mistake::new(at, "an alias inside of its own anchor", "stands for itself")),
+                None => self.stop(Mistake::new(at, "an alias inside its own anchor", "refers to itself")),
             },
             _ => self.stop(Mistake::new(at, "invalid YAML: a value is missing", "the parser stopped here")),
         }
@@ -117,7 +116,7 @@ impl<'t> Builder<'t, '_> {
     fn count(&mut self, nodes: usize, at: Span) -> Option<()> {
         self.nodes += nodes;
         if self.nodes > MOST_NODES {
-            return self.stop(Mistake::new(at, format!("more than {MOST_NODES} values in one file"), "too many from here on"));
+            return self.stop(Mistake::new(at, format!("more than {MOST_NODES} values in one file"), "the first one too many"));
         }
         Some(())
     }
@@ -131,8 +130,8 @@ impl<'t> Builder<'t, '_> {
 
     fn scalar(&mut self, text: &str, style: ScalarStyle, tag: Option<&Tag>, at: Span) -> Data {
         if let Some(tag) = tag.filter(|tag| !tag.is_yaml_core_schema()) {
-            let mistake = Mistake::new(at, format!("a tag `{}`", tag.original()), "has a tag in front of it");
-            self.review.push(mistake.help("Tags have no meaning in a scenario; leave it out."));
+            let mistake = Mistake::new(at, format!("a tag `{}`", tag.original()), "this value has a tag");
+            self.review.push(mistake.help("Tags have no meaning in a scenario; remove it."));
         }
         let is_text = tag.and_then(Tag::core_suffix) == Some("str");
         // The parser reads an empty value as `~`.
@@ -144,8 +143,8 @@ impl<'t> Builder<'t, '_> {
         loop {
             let (event, at) = self.next()?;
             if event == Event::SequenceEnd {
-                let whole = self.around(open, at, items.iter().map(|item: &Node| item.at));
-                return Some(Node::new(whole, Data::List(items)));
+                let span = self.around(open, at, items.iter().map(|item: &Node| item.at));
+                return Some(Node::new(span, Data::List(items)));
             }
             items.push(self.node(event, at)?);
         }
@@ -158,9 +157,9 @@ impl<'t> Builder<'t, '_> {
         loop {
             let (event, key_at) = self.next()?;
             if event == Event::MappingEnd {
-                let whole = self.around(open, key_at, entries.iter().flat_map(|entry| [entry.key_at, entry.value.at]));
+                let span = self.around(open, key_at, entries.iter().flat_map(|entry| [entry.key_at, entry.value.at]));
                 merges.iter().for_each(|merge| fold(&mut entries, &mut known, merge));
-                return Some(Node::new(whole, Data::Map(entries)));
+                return Some(Node::new(span, Data::Map(entries)));
             }
             let (key, merging) = match event {
                 Event::Scalar(key, style, ..) => {
@@ -195,11 +194,11 @@ impl<'t> Builder<'t, '_> {
             Data::List(items) if items.iter().all(|item| matches!(item.data, Data::Map(_))) => {
                 merges.extend(items.iter().cloned())
             }
-            _ => self.review.push(Mistake::new(value.at, "`<<` takes a mapping", format!("found {}", value.noun()))),
+            _ => self.review.push(Mistake::new(value.at, "`<<` needs a mapping", format!("found {}", value.noun()))),
         }
     }
 
-    /// `{{ x }}` without quotes is a mapping whose key is a mapping. It is read on as the text that was meant.
+    /// `{{ x }}` without quotes is a mapping whose key is a mapping. Continues with the text that was meant.
     fn bare_template(&mut self, open: Span, inner: Span) -> Option<Node> {
         let mut depth = 2;
         let mut end = inner.end;
@@ -219,7 +218,7 @@ impl<'t> Builder<'t, '_> {
         Some(Node::new(at, Data::Text(written)))
     }
 
-    /// From the first to the last piece: in block style the closing event stands where the next token begins.
+    /// The span from the first to the last piece: in block style the closing event is at the next token.
     fn around(&self, open: Span, close: Span, pieces: impl Iterator<Item = Span>) -> Span {
         if close.start < close.end {
             return Span { end: close.end, ..open };
@@ -266,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn anchors_and_merge_keys_are_followed() {
+    fn anchors_and_merge_keys_are_resolved() {
         let (node, faults) = read("a: &x {b: 1, c: 2}\nd: {<<: *x, c: 3}\ne: *x\nf:\n");
         assert_eq!(
             node.unwrap().json(),
@@ -284,18 +283,18 @@ mod tests {
     }
 
     #[test]
-    fn every_duplicate_is_found() {
+    fn every_duplicate_key_is_found() {
         assert_eq!(read("a: 1\nb: {c: 1, c: 2}\na: 2\n").1, ["2:11 duplicate key `c`", "3:1 duplicate key `a`"]);
     }
 
     #[test]
-    fn what_is_not_yaml_is_pointed_at() {
+    fn syntax_errors_have_a_position() {
         for (text, fault) in [
             ("a:\n\tb: 1\n", "2:1 invalid YAML: a tab in the indentation"),
             ("a: @x\n", "1:4 invalid YAML: a value begins with `@`"),
             ("a: 1\n---\nb: 1\n", "2:1 a second document"),
             ("a: {b: 1\n", "1:4 invalid YAML: unclosed bracket `{`"),
-            ("a: &x [*x]\n", "1:8 an alias inside of its own anchor"),
+            ("a: &x [*x]\n", "1:8 an alias inside its own anchor"),
             ("? [a]\n: b\n", "1:3 a key must be text"),
             ("a: !x b\n", "1:7 a tag `!x`"),
         ] {
@@ -304,14 +303,14 @@ mod tests {
     }
 
     #[test]
-    fn a_bare_template_is_read_as_the_text_that_was_meant() {
+    fn template_without_quotes_is_read_as_text() {
         let (node, faults) = read("a: {{ vars.x }}\nb: 1\n");
         assert_eq!(node.unwrap().json(), json!({ "a": "{{ vars.x }}", "b": 1 }));
         assert_eq!(faults, ["1:4 a template without quotes"]);
     }
 
     #[test]
-    fn nested_aliases_do_not_fill_the_memory() {
+    fn nested_aliases_cannot_exhaust_the_memory() {
         let mut text = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n".to_owned();
         for level in 1..9 {
             let last = format!("*a{}", level - 1);

@@ -1,13 +1,14 @@
-//! The reference page of the format, as Markdown, read from the tables that a file is checked with.
+//! The reference page of the format in Markdown, generated from the schema tables.
 
 use crate::schema_table::{Block, Default, Field, Kind};
 use crate::sections::scenario::{SCENARIO, section_of};
+use crate::validate::{number_range, whole_range};
 use std::fmt::Write;
 
 const HEAD: &str = "# The scenario file
 
-One YAML file is one versioned benchmark plan. `llmscen schema --markdown` prints this page from the tables that a file is
-checked with, and `llmscen schema` prints the same as a JSON Schema for editors. Every example is valid.
+One YAML file is one versioned benchmark plan. `llmscen schema --markdown` prints this page from the tables that files are
+checked with, and `llmscen schema` prints a JSON Schema for editors. Every example is valid.
 
 ```yaml
 version: 1
@@ -19,31 +20,31 @@ slo: [ \"ttft.p95 < 500ms\", \"error_rate < 1%\" ]
 ```
 
 `${ENV}` and `${ENV:-default}` in any text are variables of the environment, `{{ vars.x }}` is a value of `vars`; paths are
-relative to the file that names them, or else to the working directory. A key that does not exist is an error, and so is one
-that contradicts another.
+relative to the file that names them, then to the working directory. Unknown keys and keys that
+contradict each other are errors.
 ";
 
-/// How keys work together, after the tables.
+/// How keys work together; follows the tables.
 const GUIDE: &str = include_str!("reference/guide.md");
 
-/// The reference page: every section with its keys, their types, defaults, meaning and an example.
+/// The reference page: every section with its keys, types, defaults, meaning and examples.
 pub fn markdown() -> String {
     let mut page = HEAD.to_owned();
-    section(&mut page, "", &SCENARIO);
+    write_section(&mut page, "", &SCENARIO);
     page + GUIDE
 }
 
-/// A block's table, the words of its choices, and then the blocks inside of it.
-fn section(page: &mut String, path: &str, table: &'static Block) {
+/// Writes the table of a block, the words of its choices, and its inner blocks.
+fn write_section(page: &mut String, path: &str, table: &'static Block) {
     let fields = || table.fields.iter().filter(|field| !matches!(field.kind, Kind::Planned));
     let heading = if path.is_empty() { "The file".to_owned() } else { format!("`{path}`") };
     let _ = write!(page, "\n## {heading}\n\n{}\n\n", table.doc);
     page.push_str("| field | type | default | what it means | example |\n|---|---|---|---|---|\n");
     for field in fields() {
-        row(page, field);
+        write_row(page, field);
     }
     for field in fields() {
-        if let Some(words) = words(&field.kind) {
+        if let Some(words) = choice_words(&field.kind) {
             let _ = write!(page, "\n`{}` is one of:\n\n", field.name);
             words.iter().for_each(|(word, doc)| _ = writeln!(page, "- `{word}`: {doc}"));
         }
@@ -51,24 +52,24 @@ fn section(page: &mut String, path: &str, table: &'static Block) {
     for field in fields() {
         let inner = if path.is_empty() { field.name.to_owned() } else { format!("{path}.{}", field.name) };
         match &field.kind {
-            // What stands in the outermost section of the same kind need not be said twice.
+            // Sections of a mix entry are described at the top level.
             Kind::Block(block) if !path.is_empty() && section_of(block).is_some() => {}
-            Kind::Block(block) => section(page, &inner, block),
-            Kind::List(Kind::Block(block)) => section(page, &format!("{inner}[]"), block),
+            Kind::Block(block) => write_section(page, &inner, block),
+            Kind::List(Kind::Block(block)) => write_section(page, &format!("{inner}[]"), block),
             _ => {}
         }
     }
 }
 
-fn words(kind: &'static Kind) -> Option<&'static [(&'static str, &'static str)]> {
+fn choice_words(kind: &'static Kind) -> Option<&'static [(&'static str, &'static str)]> {
     match kind {
         Kind::Choice(words, _) => Some(words),
-        Kind::List(inner) => words(inner),
+        Kind::List(inner) => choice_words(inner),
         _ => None,
     }
 }
 
-fn row(page: &mut String, field: &'static Field) {
+fn write_row(page: &mut String, field: &'static Field) {
     let code = |yaml: &str| format!("`{}`", yaml.replace('|', "\\|"));
     let default = match field.default {
         _ if field.required => "required".to_owned(),
@@ -79,16 +80,18 @@ fn row(page: &mut String, field: &'static Field) {
         Default::Where(beside, words, yaml) => format!("{} with `{beside}: {}`", code(yaml), words.join("`, `")),
     };
     let example = field.example.map_or(String::new(), |yaml| code(&format!("{}: {yaml}", field.name)));
-    let (kind, doc) = (of(&field.kind).replace('|', "\\|"), field.doc.replace('|', "\\|"));
+    let kind = describe_kind(&field.kind).replace('|', "\\|");
+    let doc = field.doc.replace('|', "\\|");
     let _ = writeln!(page, "| `{}` | {kind} | {default} | {doc} | {example} |", field.name);
 }
 
-/// What may stand there, in a few words.
-fn of(kind: &'static Kind) -> String {
+/// A short description of a kind.
+fn describe_kind(kind: &'static Kind) -> String {
     match kind {
         Kind::Bool => "`true`, `false`".to_owned(),
-        Kind::Whole(low, high) => whole(*low, *high),
-        Kind::Number(low, high) => number(*low, *high),
+        Kind::Whole(low, high) if low == high => format!("`{low}`"),
+        Kind::Whole(low, high) => without_article(whole_range(*low, *high)),
+        Kind::Number(low, high) => without_article(number_range(*low, *high)),
         Kind::Text => "text".to_owned(),
         Kind::Secret => "text, kept secret".to_owned(),
         Kind::File => "file or folder".to_owned(),
@@ -97,10 +100,10 @@ fn of(kind: &'static Kind) -> String {
         Kind::Leaf(leaf) => leaf.expected.to_owned(),
         Kind::List(Kind::Choice(..)) => "list of words, see below".to_owned(),
         Kind::List(Kind::Block(_)) => "list of blocks".to_owned(),
-        Kind::List(inner) => format!("list: {}", of(inner)),
+        Kind::List(inner) => format!("list: {}", describe_kind(inner)),
         Kind::Block(_) => "block".to_owned(),
         Kind::Over(_) => "block, a part of it".to_owned(),
-        Kind::Map(inner) => format!("mapping to {}", of(inner)),
+        Kind::Map(inner) => format!("mapping to {}", describe_kind(inner)),
         Kind::Json => "any value".to_owned(),
         Kind::Template => "file, or mapping".to_owned(),
         Kind::Matrix => "mapping of paths to lists".to_owned(),
@@ -108,21 +111,8 @@ fn of(kind: &'static Kind) -> String {
     }
 }
 
-fn whole(low: i64, high: i64) -> String {
-    match (low, high) {
-        (low, high) if low == high => format!("`{low}`"),
-        (i64::MIN, _) => "whole number".to_owned(),
-        (low, high) if high >= i64::from(u32::MAX) => format!("whole number, {low} or more"),
-        (low, high) => format!("whole number, {low} to {high}"),
-    }
-}
-
-fn number(low: f64, high: f64) -> String {
-    match (low == f64::MIN_POSITIVE, high.is_finite()) {
-        (true, _) => "number above 0".to_owned(),
-        (false, true) => format!("number, {low} to {high}"),
-        (false, false) => format!("number, {low} or more"),
-    }
+fn without_article(range: String) -> String {
+    range.trim_start_matches("a ").to_owned()
 }
 
 #[cfg(test)]
@@ -134,7 +124,7 @@ mod tests {
     use crate::validate;
     use serde_json::{Value, json};
 
-    /// Every field with its path, blocks themselves among them; an item of a list is `[]`.
+    /// Every field with its path; `[]` is an item of a list.
     fn fields(prefix: &str, table: &'static Block) -> Vec<(String, &'static Field)> {
         let known = table.fields.iter().filter(|field| !matches!(field.kind, Kind::Planned));
         let inner = |field: &'static Field| {
@@ -149,13 +139,13 @@ mod tests {
         known.flat_map(inner).collect()
     }
 
-    /// What stands at a path in a file that leaves everything else to another one.
+    /// A file with only this value.
     fn placed(path: &str, value: Value) -> Value {
         path.rsplit('.').fold(value, |value, key| if key == "[]" { json!([value]) } else { json!({ key: value }) })
     }
 
     #[test]
-    fn every_field_has_an_example_that_fits_its_place() {
+    fn every_field_has_a_valid_example() {
         let schema = crate::json_schema();
         let schema = jsonschema::validator_for(&schema).unwrap();
         let all = fields("", &SCENARIO);
@@ -164,7 +154,7 @@ mod tests {
             let example = field.example.unwrap_or_else(|| panic!("`{path}` has no example"));
             let mut review = Review::default();
             review.partial = true;
-            // The files of an example are not here; everything else is checked with it.
+            // The files of an example do not exist here; everything else is checked.
             review.sources.stored = true;
             let at = review.sources.add("example", example, std::path::PathBuf::new());
             let value = defaults::value(example, Span { file: at, start: 0, end: example.len() });
@@ -176,10 +166,10 @@ mod tests {
         }
     }
 
-    /// Holds an example against its table as a file is.
+    /// Checks an example as a file is checked.
     fn check(path: &str, value: Node, field: &'static Field, mut review: Review) {
         let at = value.at;
-        // A plain text in a block's place is its short form, spelled out before the tables are asked.
+        // Short forms of blocks are expanded before the check.
         let short = |node: &Node| node.text().is_some();
         match &field.kind {
             Kind::Block(block) if block.short.is_some() && short(&value) => return,
@@ -193,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn every_default_fits_its_place() {
+    fn every_default_is_valid() {
         for (path, field) in fields("", &SCENARIO) {
             let (Default::Yaml(yaml) | Default::With(_, yaml) | Default::WithIn(_, _, yaml) | Default::Where(_, _, yaml)) =
                 field.default
@@ -210,13 +200,13 @@ mod tests {
     }
 
     #[test]
-    fn the_reference_of_the_documentation_is_current() {
+    fn reference_page_is_current() {
         let written = std::fs::read_to_string("../../docs/scenario.md").unwrap_or_default();
         assert!(written == markdown(), "write it again: llmscen schema --markdown > docs/scenario.md");
     }
 
     #[test]
-    fn the_blocks_of_the_guide_are_scenarios() {
+    fn blocks_of_the_guide_are_scenarios() {
         let rest = [
             "target: { url: simulator, model: m }",
             "dataset: { kind: prompt, text: x }",
@@ -226,20 +216,17 @@ mod tests {
         let cases = blocks.map(|block| {
             let given = |line: &str| block.starts_with(line.split(' ').next().unwrap_or_default());
             let rest: String = rest.iter().filter(|line| !given(line)).map(|line| format!("{line}\n")).collect();
-            let text = Some(format!("version: 1\nname: t\n{rest}{block}"));
-            let input = crate::Input { path: "t.yaml".as_ref(), text, env: &std::collections::BTreeMap::new(), set: &[] };
-            let loaded = crate::load(&input).unwrap_or_else(|faults| panic!("{}", faults.render(false, 120)));
-            loaded.plan.cases.len()
+            crate::tests::plan(&format!("version: 1\nname: t\n{rest}{block}")).cases.len()
         });
         assert_eq!(cases.collect::<Vec<_>>(), [4, 6, 6, 1, 1, 1]);
     }
 
     #[test]
-    fn the_reference_names_every_field_and_word() {
+    fn reference_page_has_every_field_and_word() {
         let page = markdown();
         for (path, field) in fields("", &SCENARIO) {
             assert!(page.contains(&format!("| `{}` |", field.name)), "{path}");
-            for (word, doc) in words(&field.kind).unwrap_or_default() {
+            for (word, doc) in choice_words(&field.kind).unwrap_or_default() {
                 assert!(page.contains(&format!("- `{word}`: {doc}\n")), "{path} {word}");
             }
         }

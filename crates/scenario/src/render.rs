@@ -1,13 +1,13 @@
-//! Prompt to request body. The template is compiled once; a request costs a walk over its parts. Values are placed as data, so
-//! nothing in a prompt can break the JSON.
+//! Renders prompts to request bodies. The template is compiled once; a request costs a walk over its parts. Values are inserted
+//! as data, so a prompt cannot break the JSON.
 
 mod body;
 mod speech;
 pub(crate) mod values;
 
 use crate::render::body::{Body, Scope};
-use crate::render::speech::tools;
-use crate::sections::request::last;
+use crate::render::speech::{Dialog, tools};
+use crate::tree::last_segment;
 use llmscen_core::api::Api;
 use llmscen_core::plan::Case;
 use llmscen_core::prompt::Prompt;
@@ -20,125 +20,126 @@ use rand_chacha::ChaCha8Rng;
 use serde_json::{Map, Value, json};
 pub use speech::spoken;
 use std::borrow::Cow;
+use std::cell::OnceCell;
 
-/// Why a body cannot be made.
+/// Why a body cannot be rendered.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RenderError {
     /// A text of the template does not compile or evaluate.
     #[error("the template's `{at}` cannot be rendered: {message}")]
     Leaf {
-        /// Path of the text in the body, dotted.
+        /// Dotted path of the text in the body.
         at: String,
-        /// What is wrong.
+        /// The cause.
         message: String,
     },
-    /// `max_tokens: { from: item.x }` and the row has no such number.
-    #[error("the dataset's row has no number `{0}`, which `max_tokens` is to come from")]
+    /// `max_tokens: { from: item.x }`, and the row has no such number.
+    #[error("the dataset's row has no number `{0}`, which `max_tokens` reads")]
     Length(String),
-    /// The body is no mapping.
-    #[error("a request body is a mapping, this one is not")]
+    /// The body is not a mapping.
+    #[error("a request body must be a mapping")]
     Shape,
 }
 
-/// A body, ready to be sent, and what it asks for.
+/// A rendered body.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rendered {
     /// The body as JSON.
     pub bytes: Vec<u8>,
-    /// The model it names.
+    /// The model in it.
     pub model: String,
-    /// Whether it asks for a stream.
+    /// Whether it requests a stream.
     pub streamed: bool,
-    /// Output tokens it allows, where it says so.
+    /// Maximum output tokens, where it is known.
     pub max_tokens: Option<u64>,
-    /// Documents in it that are to be ranked.
+    /// Number of documents to rank.
     pub items: Option<u64>,
 }
 
-/// Makes the bodies of a case.
+/// Renders the bodies of a case.
 pub struct Renderer {
     case: Case,
     body: Body,
-    /// The body is the protocol's own: what has no value is left out of it.
-    own: bool,
+    /// The body is the protocol's default: fields without a value are omitted.
+    is_default_body: bool,
     extra: Body,
     labels: Map<String, Value>,
-    /// The protocol says in the body whether it streams; others say it by their path or a header.
-    says_stream: bool,
+    /// The protocol has a `stream` field in the body; others use the path or a header.
+    has_stream_field: bool,
     stream_options: Option<Value>,
-    /// The body names the model.
-    names_model: bool,
-    /// Where the body limits the output; another name of the same limit may stand in the template.
-    limits: Vec<String>,
+    /// The body has the field `model`.
+    has_model_field: bool,
+    /// Paths of the output limit in the body, with alternative names.
+    limit_paths: Vec<String>,
 }
 
 const MAX_TOKENS: &str = "max_tokens";
-/// What chat's servers call the limit by now.
+/// The newer name in OpenAI's chat API.
 const NEW_LIMIT: &str = "max_completion_tokens";
 
 impl Renderer {
-    /// Compiles the template of a case; the protocol's body, with a stream asked for or not, stands in where it has none, such
-    /// as `{"model": "{{ model }}", "messages": "{{ messages }}", "stream": true, "stream_options": {"include_usage": true}}`.
-    /// Its `stream` and `stream_options` follow the finished body; a body without `stream` gets none.
+    /// Compiles the template of a case. Without a template the body of the protocol is used, for a stream or not, such as
+    /// `{"model": "{{ model }}", "messages": "{{ messages }}", "stream": true, "stream_options": {"include_usage": true}}`.
+    /// `stream` and `stream_options` are added to the finished body; a protocol without `stream` gets none.
     ///
     /// # Errors
-    /// A text that does not compile; a template that is no mapping.
+    /// A text that does not compile, or a template that is not a mapping.
     pub fn new(case: &Case, protocol_body: impl Fn(bool) -> Value) -> Result<Renderer, RenderError> {
-        // A whole body from the data may stream where the scenario does not.
+        // A whole body from the dataset may request a stream where the scenario does not.
         let stream_options = protocol_body(true).get("stream_options").cloned();
         let protocol_body = protocol_body(streams(&case.request));
-        let own = case.request.template.is_none();
+        let is_default_body = case.request.template.is_none();
         let template = case.request.template.clone().unwrap_or_else(|| {
-            let mut own = protocol_body.clone();
-            if let Value::Object(own) = &mut own {
-                own.retain(|key, _| key != "stream" && key != "stream_options");
+            let mut body = protocol_body.clone();
+            if let Value::Object(body) = &mut body {
+                body.retain(|key, _| key != "stream" && key != "stream_options");
             }
-            own
+            body
         });
         if !template.is_object() {
             return Err(RenderError::Shape);
         }
-        let labels = case.labels.0.iter().map(|(path, value)| (last(path).to_owned(), json!(value))).collect();
-        let place = case.target.api.place(MAX_TOKENS).map(|path| path.into_owned());
-        let other = (place.as_deref() == Some(MAX_TOKENS)).then(|| NEW_LIMIT.to_owned());
+        let labels = case.labels.0.iter().map(|(path, value)| (last_segment(path).to_owned(), json!(value))).collect();
+        let limit_path = case.target.api.place(MAX_TOKENS).map(|path| path.into_owned());
+        let other = (limit_path.as_deref() == Some(MAX_TOKENS)).then(|| NEW_LIMIT.to_owned());
         Ok(Renderer {
             case: case.clone(),
             body: Body::compile(&template, "")?,
-            own,
+            is_default_body,
             extra: Body::compile(&Value::Object(case.request.extra.clone()), "")?,
             labels,
-            says_stream: protocol_body.get("stream").is_some(),
+            has_stream_field: protocol_body.get("stream").is_some(),
             stream_options,
-            names_model: [&template, &protocol_body].iter().any(|body| body.get("model").is_some()),
-            limits: place.into_iter().chain(other).collect(),
+            has_model_field: [&template, &protocol_body].iter().any(|body| body.get("model").is_some()),
+            limit_paths: limit_path.into_iter().chain(other).collect(),
         })
     }
 
-    /// The body of request `seq`. Equal seeds, numbers and prompts give equal bodies. What the prompt says of its model, its
-    /// length and its sampling goes before the scenario.
+    /// The body of request `seq`. Equal seeds, numbers and prompts give equal bodies. Model, length and sampling of the prompt
+    /// override the scenario.
     ///
     /// # Errors
-    /// A variable that the prompt's row does not hold.
+    /// A variable that the row does not have.
     pub fn body(&self, prompt: &Prompt, seq: u64, seed: Seed) -> Result<Rendered, RenderError> {
         let drawn = || draw_model(&self.case.target.models, seed.child("model").child(seq));
         let model = prompt.model.as_deref().unwrap_or_else(drawn);
         let max_tokens = self.max_tokens(prompt, seed.child("max_tokens").child(seq))?;
-        let (api, system) = (self.case.target.api, self.case.dataset.system.as_deref());
-        let scope = Scope::new((model, seq, max_tokens), prompt, &self.labels, (system, api));
+        let dialog = Dialog::new(prompt, self.case.dataset.system.as_deref(), self.case.target.api);
+        let scope = Scope { model, seq, max_tokens, prompt, labels: &self.labels, dialog, context: OnceCell::new() };
         let mut body = match &prompt.body {
-            Some(whole) => self.whole(whole, prompt, model),
-            None => self.template(&scope)?,
+            Some(row_body) => self.body_from_data(row_body, prompt, model),
+            None => self.render_template(&scope)?,
         };
-        self.fill(&mut body, max_tokens, prompt);
+        self.fill_fields(&mut body, max_tokens, prompt);
         let Value::Object(extra) = self.extra.eval(&scope, false)? else { return Err(RenderError::Shape) };
         self.ask_for_counts(&mut body, &extra);
         body::merge_fields(&mut body, extra);
-        self.include(&mut body);
+        self.add_includes(&mut body);
         Ok(Rendered {
             model: body.get("model").and_then(Value::as_str).unwrap_or(model).to_owned(),
-            streamed: self.streamed(&body),
-            max_tokens: self.limit(&body, max_tokens),
-            items: self.items(&body),
+            streamed: self.is_streamed(&body),
+            max_tokens: self.output_limit(&body, max_tokens),
+            items: self.count_documents(&body),
             bytes: serde_json::to_vec(&body).map_err(|_| RenderError::Shape)?,
         })
     }
@@ -151,62 +152,61 @@ impl Renderer {
         }
     }
 
-    fn template(&self, scope: &Scope<'_>) -> Result<Map<String, Value>, RenderError> {
-        match self.body.eval(scope, self.own)? {
+    fn render_template(&self, scope: &Scope<'_>) -> Result<Map<String, Value>, RenderError> {
+        match self.body.eval(scope, self.is_default_body)? {
             Value::Object(map) => Ok(map),
             _ => Err(RenderError::Shape),
         }
     }
 
-    /// A body from the data takes the template's place. The model is filled in, for the data cannot know it; a model that
-    /// the data names beside the body is the one to use.
-    fn whole(&self, whole: &Map<String, Value>, prompt: &Prompt, model: &str) -> Map<String, Value> {
-        let mut body = whole.clone();
-        if self.names_model && (prompt.model.is_some() || !body.contains_key("model")) {
+    /// A body from the dataset replaces the template. The model is filled in; a model that the row names overrides the body's.
+    fn body_from_data(&self, row_body: &Map<String, Value>, prompt: &Prompt, model: &str) -> Map<String, Value> {
+        let mut body = row_body.clone();
+        if self.has_model_field && (prompt.model.is_some() || !body.contains_key("model")) {
             body.insert("model".to_owned(), json!(model));
         }
-        self.limit_whole(&mut body, prompt);
+        self.override_body(&mut body, prompt);
         body
     }
 
-    /// What the data says of its length beside a whole body goes before the body: under the name that the body has for it.
-    /// Where nobody knows the protocol's names, those of the chat stand.
-    fn limit_whole(&self, body: &mut Map<String, Value>, prompt: &Prompt) {
+    /// The length of the row overrides that of its body, under the name that the body uses. Custom protocols use the names of
+    /// the chat API.
+    fn override_body(&self, body: &mut Map<String, Value>, prompt: &Prompt) {
         let custom = self.case.target.api == Api::Custom;
-        let place =
+        let path_of =
             |field: &str| if custom { Some(field.to_owned()) } else { self.case.target.api.place(field).map(Cow::into_owned) };
         for (field, value) in &prompt.sampling {
-            if let Some(path) = place(field) {
+            if let Some(path) = path_of(field) {
                 body::set_field(body, &path, value.clone());
             }
         }
-        let names = if custom { &[MAX_TOKENS.to_owned(), NEW_LIMIT.to_owned()][..] } else { &self.limits };
-        let own = names.iter().find(|path| body::get_field(body, path).is_some()).or(names.first());
-        if let (Some(max_tokens), Some(path)) = (prompt.max_tokens, own) {
+        let names = if custom { &[MAX_TOKENS.to_owned(), NEW_LIMIT.to_owned()][..] } else { &self.limit_paths };
+        let path = names.iter().find(|path| body::get_field(body, path).is_some()).or(names.first());
+        if let (Some(max_tokens), Some(path)) = (prompt.max_tokens, path) {
             body::set_field(body, path, json!(max_tokens));
         }
     }
 
-    /// Fields of the prompt and of `request` fill in what the template leaves out.
-    fn fill(&self, body: &mut Map<String, Value>, max_tokens: Option<u64>, prompt: &Prompt) {
-        if self.says_stream {
+    /// Adds fields of the prompt and of `request` that the template does not have.
+    fn fill_fields(&self, body: &mut Map<String, Value>, max_tokens: Option<u64>, prompt: &Prompt) {
+        if self.has_stream_field {
             body.entry("stream").or_insert(Value::Bool(self.case.request.stream));
         }
-        if let (Some(max_tokens), Some(path)) = (max_tokens, self.limits.first())
-            && !self.limits.iter().any(|path| body::get_field(body, path).is_some())
+        if let (Some(max_tokens), Some(path)) = (max_tokens, self.limit_paths.first())
+            && !self.limit_paths.iter().any(|path| body::get_field(body, path).is_some())
         {
             body::fill_field(body, path, json!(max_tokens));
         }
         for (field, value) in prompt.sampling.iter().chain(&self.case.request.sampling) {
             let puts = self.case.target.api.puts(field, &tools(self.case.target.api, field, value));
-            // Where the field itself stands already, what belongs to it is not for this value to say.
+            // Where the field is present, the fields that accompany it are left alone.
             if puts.first().is_some_and(|(path, _)| body::get_field(body, path).is_none()) {
                 puts.into_iter().for_each(|(path, value)| body::fill_field(body, &path, value));
             }
         }
     }
 
-    /// A stream is asked to report its token counts, unless the template or `extra`, which is merged next, says otherwise.
+    /// Requests token counts for a stream, unless the template or `extra` (merged next) sets `stream_options`.
     fn ask_for_counts(&self, body: &mut Map<String, Value>, extra: &Map<String, Value>) {
         if extra.get("stream").or(body.get("stream")) == Some(&Value::Bool(true))
             && let Some(options) = &self.stream_options
@@ -215,8 +215,8 @@ impl Renderer {
         }
     }
 
-    /// What a field needs among the body's `include` stands there, also where the template or `extra` has a list of its own.
-    fn include(&self, body: &mut Map<String, Value>) {
+    /// Adds what a field needs to the body's `include` list, also to that of the template or `extra`.
+    fn add_includes(&self, body: &mut Map<String, Value>) {
         let puts = self.case.request.sampling.iter().flat_map(|(field, value)| self.case.target.api.puts(field, value));
         for (_, needed) in puts.filter(|(path, _)| path == "include") {
             if let (Some(Value::Array(list)), Value::Array(needed)) = (body.get_mut("include"), needed) {
@@ -226,40 +226,38 @@ impl Renderer {
         }
     }
 
-    /// Documents in a body that has them ranked: the reply may name fewer, the best three of a hundred. Of embeddings the
-    /// reply tells.
-    fn items(&self, body: &Map<String, Value>) -> Option<u64> {
+    /// Number of documents to rank: the response may name only the best. Embeddings are counted in the response.
+    fn count_documents(&self, body: &Map<String, Value>) -> Option<u64> {
         let documents = (self.case.target.api == Api::Rerank).then(|| body.get("documents").or_else(|| body.get("texts")));
         Some(documents??.as_array()?.len() as u64)
     }
 
-    /// Whether a body asks for a stream. Where the protocol does not say it in the body, the scenario does.
-    fn streamed(&self, body: &Map<String, Value>) -> bool {
-        let said = body.get("stream").and_then(Value::as_bool);
-        said.unwrap_or(!self.says_stream && self.case.request.stream)
+    /// Whether a body requests a stream; where the protocol has no such field, the scenario decides.
+    fn is_streamed(&self, body: &Map<String, Value>) -> bool {
+        let stream = body.get("stream").and_then(Value::as_bool);
+        stream.unwrap_or(!self.has_stream_field && self.case.request.stream)
     }
 
-    /// Output tokens that a body allows; in a template of one's own nobody knows where they stand.
-    fn limit(&self, body: &Map<String, Value>, max_tokens: Option<u64>) -> Option<u64> {
-        let said = self.limits.iter().find_map(|path| body::get_field(body, path)).and_then(Value::as_u64);
-        said.or(max_tokens.filter(|_| self.case.target.api == Api::Custom))
+    /// Output tokens that a body allows. With `api: custom` the place is not known, so the drawn length is used.
+    fn output_limit(&self, body: &Map<String, Value>, max_tokens: Option<u64>) -> Option<u64> {
+        let limit = self.limit_paths.iter().find_map(|path| body::get_field(body, path)).and_then(Value::as_u64);
+        limit.or(max_tokens.filter(|_| self.case.target.api == Api::Custom))
     }
 }
 
-/// Whether the bodies of a request ask for a stream, as far as that is fixed: `extra` wins over the template, the template
-/// over `request.stream`.
+/// Whether the bodies of a request ask for a stream: `extra` overrides the template, the template overrides `request.stream`.
 pub fn streams(request: &RequestSpec) -> bool {
     let template = request.template.as_ref().and_then(|body| body.get("stream"));
-    let said = request.extra.get("stream").or(template).and_then(Value::as_bool);
-    said.unwrap_or(request.stream)
+    let stream = request.extra.get("stream").or(template).and_then(Value::as_bool);
+    stream.unwrap_or(request.stream)
 }
 
-/// A length, never below 1. None where it is to come from a field that `fields` does not hold as a number.
+/// Draws a length of at least 1. None where `fields` does not have it as a number.
 pub(crate) fn draw_length(quantity: &Quantity, seed: Seed, fields: &Map<String, Value>) -> Option<u64> {
     draw(quantity, fields, &mut ChaCha8Rng::seed_from_u64(seed.0)).filter(|n| *n >= 1)
 }
 
-/// One of the models, by weight.
+/// Draws a model by weight.
 pub(crate) fn draw_model(models: &[ModelShare], seed: Seed) -> &str {
     let total: f64 = models.iter().map(|share| share.weight).sum();
     let mut left = ChaCha8Rng::seed_from_u64(seed.0).random::<f64>() * total;

@@ -1,16 +1,15 @@
-//! The resolved plan: what was run, as a scenario that runs it again. Every default stands there, every variable is replaced,
-//! files are named by absolute paths; what must stay secret is `${NAME}`.
+//! Writes the resolved plan, which is a scenario that repeats the run: with all defaults, variables replaced, absolute file
+//! names, and `${NAME}` in place of secrets.
 
 use crate::fault::Review;
 use crate::schema_table::{Block, Kind, Leaf};
 use crate::secrets::{
-    TextSyntax, USUAL_HEADERS, behind_flags, by_name, escaped, from_env, is_hidden, keeps_name, looks_secret, named, written,
-    written_part,
+    TextSyntax, USUAL_HEADERS, behind_flags, by_name, by_variable, escape_text, from_env, is_hidden, keeps_name, looks_secret,
+    write_part, write_text,
 };
 use crate::sections::local;
-use crate::sections::request::last;
 use crate::sections::server::{ARGUMENT, COMMAND, command};
-use crate::tree::{Data, Node, Part, joined};
+use crate::tree::{Data, Node, Part, joined, last_segment};
 use crate::yaml;
 use llmscen_core::redact::is_distinct;
 use llmscen_core::url_secrets::{hidden, is_secret_name, is_url, is_veiled};
@@ -18,32 +17,35 @@ use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
 use std::ops::Range;
 
-/// Writes a tree; counts the secrets that had no name of their own.
+/// Writes a tree; counts secrets without a variable.
 struct Writer<'r> {
     review: &'r mut Review,
     unnamed: usize,
-    /// Models may be files.
+    /// Whether model names may be files.
     local: bool,
-    /// Secrets that may stand in a command.
+    /// Secrets that may occur in a command.
     known: Vec<String>,
 }
 
-/// Whether the value of a header is a secret, whatever the header is called.
+/// Whether the value of a header may be a secret, whatever its name.
 fn is_secret_header(name: &str, value: &Node) -> bool {
     !USUAL_HEADERS.contains(&name.to_lowercase().as_str()) && value.text().is_some_and(|text| is_distinct(&text))
 }
 
-/// The resolved plan of a scenario that is sound.
 pub(crate) fn resolve(root: &Node, table: &'static Block, review: &mut Review) -> String {
-    let mut writer = Writer { review, unnamed: 0, local: local::meant(root), known: known(root) };
+    let mut writer = Writer { review, unnamed: 0, local: local::is_possible(root), known: known_secrets(root) };
     let value = Value::Object(writer.block(root, table));
     yaml::write(&value)
 }
 
-/// The first 16 hex digits of a text's SHA-256.
+/// The id of a plan: 16 hex digits of SHA-256.
 pub(crate) fn digest(text: &str) -> String {
-    let hash = Sha256::digest(text.as_bytes());
-    hash.iter().take(8).map(|byte| format!("{byte:02x}")).collect()
+    hex_digest(text, 8)
+}
+
+/// The first bytes of a text's SHA-256, in hex.
+pub(crate) fn hex_digest(text: &str, bytes: usize) -> String {
+    Sha256::digest(text.as_bytes()).iter().take(bytes).map(|byte| format!("{byte:02x}")).collect()
 }
 
 impl Writer<'_> {
@@ -58,7 +60,7 @@ impl Writer<'_> {
         mapping
     }
 
-    /// Keys in place of another block's: a `null` takes one away.
+    /// Keys that override another block; `null` removes one.
     fn over(&mut self, node: &Node, table: &'static Block) -> Map<String, Value> {
         let mut mapping = self.block(node, table);
         let nothing = node.entries().iter().filter(|entry| entry.value.is_null());
@@ -82,7 +84,7 @@ impl Writer<'_> {
             Kind::File => self.file(node),
             Kind::Hub => self.hub(node),
             Kind::Secret => self.secret(node, name),
-            Kind::Leaf(leaf) if holds(leaf) => self.words(node, name),
+            Kind::Leaf(leaf) if is_command_leaf(leaf) => self.words(node, name),
             Kind::Leaf(_) if name == "model" && self.local => self.model(node),
             Kind::Text if name == "system" => self.by_reference(node),
             Kind::Text if name == "text" => self.prompt(node),
@@ -92,7 +94,7 @@ impl Writer<'_> {
         }
     }
 
-    /// Values of free keys: headers, bodies. What a key calls a secret is one.
+    /// A mapping with free keys, such as headers. The key decides whether a value is a secret.
     fn map(&mut self, node: &Node, kind: &'static Kind, name: &str) -> Value {
         let entry = |writer: &mut Self, key: &str, value: &Node| match kind {
             Kind::Secret if !(is_secret_name(key) || from_env(value) || name == "headers" && is_secret_header(key, value)) => {
@@ -101,96 +103,96 @@ impl Writer<'_> {
             Kind::Json if is_hidden(key, value) => writer.secret(value, key),
             kind => writer.value(value, kind, key),
         };
-        let pairs = node.entries().iter().map(|own| (own.key.clone(), entry(self, &own.key, &own.value)));
+        let pairs = node.entries().iter().map(|own_entry| (own_entry.key.clone(), entry(self, &own_entry.key, &own_entry.value)));
         Value::Object(pairs.collect())
     }
 
     fn matrix(&mut self, node: &Node) -> Value {
-        let pairs = node.entries().iter().map(|own| {
-            let value = match (own.key.as_str(), &own.value.data) {
-                ("zip", Data::Map(_)) => self.matrix(&own.value),
+        let pairs = node.entries().iter().map(|entry| {
+            let value = match (entry.key.as_str(), &entry.value.data) {
+                ("zip", Data::Map(_)) => self.matrix(&entry.value),
                 ("zip" | "include" | "exclude", Data::List(rows)) => {
                     Value::Array(rows.iter().map(|row| self.matrix(row)).collect())
                 }
                 (path, Data::List(items)) => Value::Array(items.iter().map(|item| self.swept(item, path)).collect()),
-                (path, _) => self.swept(&own.value, path),
+                (path, _) => self.swept(&entry.value, path),
             };
-            (own.key.clone(), value)
+            (entry.key.clone(), value)
         });
         Value::Object(pairs.collect())
     }
 
     fn swept(&mut self, node: &Node, path: &str) -> Value {
         match crate::sections::scenario::SCENARIO.kind_at(path) {
-            _ if is_hidden(last(path), node) => self.secret(node, last(path)),
+            _ if is_hidden(last_segment(path), node) => self.secret(node, last_segment(path)),
             Some(Kind::Template) => self.file(node),
-            Some(kind) => self.value(node, kind, last(path)),
+            Some(kind) => self.value(node, kind, last_segment(path)),
             None => self.free(node, TextSyntax::Text),
         }
     }
 
-    fn free(&mut self, node: &Node, place: TextSyntax) -> Value {
+    fn free(&mut self, node: &Node, syntax: TextSyntax) -> Value {
         match &node.data {
             Data::Null => Value::Null,
             Data::Bool(value) => Value::from(*value),
-            Data::Int(value) if !keeps_name(node, place) => Value::from(*value),
-            Data::Float(value) if !keeps_name(node, place) => Value::from(*value),
-            Data::List(items) => Value::Array(items.iter().map(|item| self.free(item, place)).collect()),
+            Data::Int(value) if !keeps_name(node, syntax) => Value::from(*value),
+            Data::Float(value) if !keeps_name(node, syntax) => Value::from(*value),
+            Data::List(items) => Value::Array(items.iter().map(|item| self.free(item, syntax)).collect()),
             Data::Map(entries) => {
-                let pairs = entries.iter().map(|own| {
-                    let value = if is_hidden(&own.key, &own.value) {
-                        self.secret(&own.value, &own.key)
+                let pairs = entries.iter().map(|entry| {
+                    let value = if is_hidden(&entry.key, &entry.value) {
+                        self.secret(&entry.value, &entry.key)
                     } else {
-                        self.free(&own.value, place)
+                        self.free(&entry.value, syntax)
                     };
-                    (own.key.clone(), value)
+                    (entry.key.clone(), value)
                 });
                 Value::Object(pairs.collect())
             }
-            _ => Value::from(written(node, place)),
+            _ => Value::from(write_text(node, syntax)),
         }
     }
 
     fn text(&mut self, node: &Node) -> Value {
-        Value::from(written(node, TextSyntax::Text))
+        Value::from(write_text(node, TextSyntax::Text))
     }
 
     fn file(&mut self, node: &Node) -> Value {
         let found = node.text().and_then(|named| self.review.sources.find(node.at.file, &named));
-        found.map_or_else(|| self.text(node), |path| Value::from(escaped(&path.display().to_string(), TextSyntax::Text)))
+        found.map_or_else(|| self.text(node), |path| Value::from(escape_text(&path.display().to_string(), TextSyntax::Text)))
     }
 
     fn model(&mut self, node: &Node) -> Value {
-        let found = node.text().and_then(|named| local::found(node.at.file, &named, self.review));
-        found.map_or_else(|| self.free(node, TextSyntax::Text), |path| Value::from(escaped(&path, TextSyntax::Text)))
+        let found = node.text().and_then(|named| local::locate(node.at.file, &named, self.review));
+        found.map_or_else(|| self.free(node, TextSyntax::Text), |path| Value::from(escape_text(&path, TextSyntax::Text)))
     }
 
     fn hub(&mut self, node: &Node) -> Value {
         let found = node.text().and_then(|named| self.review.sources.find_or_hub(node.at.file, &named));
-        found.map_or_else(|| self.text(node), |name| Value::from(escaped(&name, TextSyntax::Text)))
+        found.map_or_else(|| self.text(node), |name| Value::from(escape_text(&name, TextSyntax::Text)))
     }
 
     fn prompt(&mut self, node: &Node) -> Value {
         let found = node.text().and_then(|text| self.review.sources.find(node.at.file, text.strip_prefix('@')?));
         found.map_or_else(
             || self.by_reference(node),
-            |path| Value::from(escaped(&format!("@{}", path.display()), TextSyntax::Text)),
+            |path| Value::from(escape_text(&format!("@{}", path.display()), TextSyntax::Text)),
         )
     }
 
-    /// A text that is sent to the server: distinct values of variables are written by name, whatever those are called.
+    /// A text that is sent to the server: long values of variables are written by name.
     fn by_reference(&mut self, node: &Node) -> Value {
         let Some(parts) = &node.parts else { return self.text(node) };
         let one = |part: &Part| match part {
             Part::Env { value, .. } if is_veiled(value) => by_name(part),
-            part => written_part(part, TextSyntax::Text),
+            part => write_part(part, TextSyntax::Text),
         };
         Value::from(parts.iter().map(one).collect::<String>())
     }
 
-    /// A secret by its variable's name; one that stands in the file itself gets a name, for the plan must not repeat it.
+    /// Writes a secret by the name of its variable; a literal secret gets a generated name.
     fn secret(&mut self, node: &Node, name: &str) -> Value {
-        if let Some(text) = node.parts.as_deref().and_then(named) {
+        if let Some(text) = node.parts.as_deref().and_then(by_variable) {
             return Value::from(text);
         }
         let variable = self.name(node, name);
@@ -204,74 +206,46 @@ impl Writer<'_> {
             true => format!("`{name}` holds a secret in plain text"),
             false => format!("the value of `{name}` may be a secret and is not stored"),
         };
-        self.review.warn(node.at, format!("{what}; the stored plan calls it ${{{variable}}}"));
+        self.review.warn(node.at, format!("{what}; the stored plan uses ${{{variable}}}"));
         format!("${{{variable}}}")
     }
 
-    /// A URL with the password before `@`, and parameters such as `key=`, hidden.
+    /// Writes a URL without its password and secret parameters.
     fn address(&mut self, node: &Node) -> Value {
         let Some(text) = node.text() else { return self.free(node, TextSyntax::Text) };
         let hidden = hidden(&text);
-        let whole = [Part::Literal(text.to_string())];
-        let mut shown = String::new();
+        let literal_parts = [Part::Literal(text.to_string())];
+        let mut masked = String::new();
         let mut start = 0;
-        for part in node.parts.as_deref().unwrap_or(&whole) {
+        for part in node.parts.as_deref().unwrap_or(&literal_parts) {
             let length = joined(std::slice::from_ref(part)).len();
-            let own = start..start + length;
+            let range_of_part = start..start + length;
             start += length;
-            let touches = hidden.iter().any(|range| range.start < own.end && own.start < range.end);
-            shown += &match part {
+            let touches = hidden.iter().any(|range| range.start < range_of_part.end && range_of_part.start < range.end);
+            masked += &match part {
                 Part::Env { .. } if touches => by_name(part),
-                Part::Literal(text) if touches => self.hide(node, text, own.start, &hidden),
-                part => written_part(part, TextSyntax::Text),
+                Part::Literal(text) if touches => self.hide(node, text, range_of_part.start, &hidden),
+                part => write_part(part, TextSyntax::Text),
             };
         }
-        Value::from(shown)
+        Value::from(masked)
     }
 
-    /// A stretch of a URL that begins at byte `start` of it, with a name in place of what must be hidden.
+    /// Replaces secrets in the part of a URL that starts at byte `start`.
     fn hide(&mut self, node: &Node, text: &str, start: usize, hidden: &[Range<usize>]) -> String {
-        let mut shown = String::new();
+        let mut masked = String::new();
         let mut done = 0;
         for range in hidden.iter().filter(|range| range.start < start + text.len() && start < range.end) {
-            let (from, to) = (range.start.saturating_sub(start), (range.end - start).min(text.len()));
-            shown += &escaped(&text[done..from], TextSyntax::Text);
-            shown += &self.name(node, "url");
+            let from = range.start.saturating_sub(start);
+            let to = (range.end - start).min(text.len());
+            masked += &escape_text(&text[done..from], TextSyntax::Text);
+            masked += &self.name(node, "url");
             done = to;
         }
-        shown + &escaped(&text[done..], TextSyntax::Text)
+        masked + &escape_text(&text[done..], TextSyntax::Text)
     }
-}
 
-/// Whether values of that kind are words of a command.
-fn holds(leaf: &'static Leaf) -> bool {
-    std::ptr::eq(leaf, &COMMAND) || std::ptr::eq(leaf, &ARGUMENT)
-}
-
-/// The secrets of a target wherever they stand in it, the longest first.
-fn known(root: &Node) -> Vec<String> {
-    let mut all: Vec<String> = Vec::new();
-    let mut take = |node: &Node| match &node.data {
-        Data::List(items) => all.extend(items.iter().filter_map(|item| Some(item.text()?.into_owned()))),
-        _ => all.extend(node.text().map(|text| text.into_owned())),
-    };
-    root.entry_at("target.api_key").iter().for_each(|entry| take(&entry.value));
-    for path in ["target.headers", "target.server.env", "target.server.args"] {
-        let entries = root.entry_at(path).map(|entry| entry.value.entries()).unwrap_or_default();
-        entries.iter().filter(|own| is_secret_name(&own.key)).for_each(|own| take(&own.value));
-    }
-    let words = root.entry_at("target.server.command").and_then(|entry| command(&entry.value)).unwrap_or_default();
-    all.extend(behind_flags(&words).into_iter().map(|(_, value)| value));
-    // Of `Bearer sk-1` the last word is one too.
-    all.extend(all.clone().iter().filter_map(|value| Some(value.rsplit_once(' ')?.1.to_owned())));
-    all.retain(|value| looks_secret(value));
-    all.sort_by(|a, b| b.len().cmp(&a.len()).then_with(|| a.cmp(b)));
-    all.dedup();
-    all
-}
-
-impl Writer<'_> {
-    /// Words, or one of them, that stand at the key `name`.
+    /// Writes a command or an argument.
     fn words(&mut self, node: &Node, name: &str) -> Value {
         match &node.data {
             Data::List(items) => Value::Array(items.iter().map(|item| self.words(item, name)).collect()),
@@ -284,9 +258,9 @@ impl Writer<'_> {
     }
 
     fn veiled_words(&mut self, node: &Node, name: &str) -> Value {
-        let text = node.text().map(|text| text.into_owned()).unwrap_or_default();
-        let own = if name == "command" { command(node).unwrap_or_default() } else { Vec::new() };
-        let mut secrets: Vec<String> = behind_flags(&own).into_iter().map(|(_, value)| value).collect();
+        let text = node.string().unwrap_or_default();
+        let words = if name == "command" { command(node).unwrap_or_default() } else { Vec::new() };
+        let mut secrets: Vec<String> = behind_flags(&words).into_iter().map(|(_, value)| value).collect();
         let spelled_otherwise = secrets.iter().any(|secret| !text.contains(secret.as_str()));
         secrets.extend(self.known.iter().filter(|secret| text.contains(secret.as_str())).cloned());
         secrets.sort_by_key(|secret| std::cmp::Reverse(secret.len()));
@@ -294,8 +268,8 @@ impl Writer<'_> {
         if secrets.is_empty() {
             return self.free(node, TextSyntax::Text);
         }
-        let whole = [Part::Literal(text)];
-        let parts = node.parts.as_deref().unwrap_or(&whole);
+        let literal_parts = [Part::Literal(text)];
+        let parts = node.parts.as_deref().unwrap_or(&literal_parts);
         let within = |secret: &String, part: &Part| match part {
             Part::Literal(text) => text.contains(secret.as_str()),
             Part::Env { value, .. } => value.contains(secret.as_str()),
@@ -314,29 +288,56 @@ impl Writer<'_> {
             }
         }
         let one = |part: &Part| match part {
-            Part::Literal(text) => hide(text, &names),
+            Part::Literal(text) => hide_in_text(text, &names),
             Part::Env { .. } if secrets.iter().any(|secret| within(secret, part)) => by_name(part),
-            part => written_part(part, TextSyntax::Text),
+            part => write_part(part, TextSyntax::Text),
         };
         Value::from(parts.iter().map(one).collect::<String>())
     }
 }
 
-/// A text with variables in place of secrets.
-fn hide(text: &str, names: &[(String, String)]) -> String {
-    let Some(((secret, variable), rest)) = names.split_first() else { return escaped(text, TextSyntax::Text) };
-    text.split(secret.as_str()).map(|piece| hide(piece, rest)).collect::<Vec<_>>().join(variable)
+/// Whether values of this kind are words of a command.
+fn is_command_leaf(leaf: &'static Leaf) -> bool {
+    std::ptr::eq(leaf, &COMMAND) || std::ptr::eq(leaf, &ARGUMENT)
+}
+
+/// All secrets of a target, longest first.
+fn known_secrets(root: &Node) -> Vec<String> {
+    let mut all: Vec<String> = Vec::new();
+    let mut take = |node: &Node| match &node.data {
+        Data::List(items) => all.extend(items.iter().filter_map(|item| Some(item.string()?))),
+        _ => all.extend(node.string()),
+    };
+    root.entry_at("target.api_key").iter().for_each(|entry| take(&entry.value));
+    for path in ["target.headers", "target.server.env", "target.server.args"] {
+        let entries = root.entry_at(path).map(|entry| entry.value.entries()).unwrap_or_default();
+        entries.iter().filter(|entry| is_secret_name(&entry.key)).for_each(|entry| take(&entry.value));
+    }
+    let words = root.entry_at("target.server.command").and_then(|entry| command(&entry.value)).unwrap_or_default();
+    all.extend(behind_flags(&words).into_iter().map(|(_, value)| value));
+    // The last word of `Bearer sk-1` is a secret too.
+    all.extend(all.clone().iter().filter_map(|value| Some(value.rsplit_once(' ')?.1.to_owned())));
+    all.retain(|value| looks_secret(value));
+    all.sort_by(|a, b| b.len().cmp(&a.len()).then_with(|| a.cmp(b)));
+    all.dedup();
+    all
+}
+
+/// Replaces secrets in a text by variables.
+fn hide_in_text(text: &str, names: &[(String, String)]) -> String {
+    let Some(((secret, variable), rest)) = names.split_first() else { return escape_text(text, TextSyntax::Text) };
+    text.split(secret.as_str()).map(|piece| hide_in_text(piece, rest)).collect::<Vec<_>>().join(variable)
 }
 
 #[cfg(test)]
 mod tests {
+    use crate::tests::load_with;
     use crate::{Input, Loaded, load, reload};
     use std::collections::BTreeMap;
     use std::path::Path;
 
     fn read(target: &str, env: &[(&str, &str)]) -> Loaded {
-        let env = env.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
-        load(&Input { path: Path::new("t.yaml"), text: Some(text(target)), env: &env, set: &[] }).unwrap()
+        load_with(&text(target), env, &[]).unwrap()
     }
 
     fn text(target: &str) -> String {
@@ -346,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn secrets_are_written_by_name() {
+    fn secrets_are_written_by_variable() {
         let target = "{url: \"http://u:${PW}@h/v1/chat/completions?api-key=${Q}&v=1\", model: a, api_key: \"{{ vars.key }}\", headers: {Authorization: \"Bearer ${TOK}\", X-Team: \"${TEAM}\", X-Plain: infra}}";
         let env = [("API_KEY", "sk-1"), ("PW", "p4ss"), ("Q", "q5"), ("TOK", "t0k"), ("TEAM", "blue")];
         let loaded = read(target, &env);
@@ -364,12 +365,12 @@ mod tests {
             assert!(loaded.plan.resolved.contains(written), "{written} not in {}", loaded.plan.resolved);
         }
         assert!(loaded.warnings.is_empty(), "{:?}", loaded.warnings);
-        let whole = read("{url: \"${LLM}\", model: a}", &[("API_KEY", ""), ("LLM", "http://t0k@h/v1/x")]);
-        assert!(whole.plan.resolved.contains("url: ${LLM}"), "{}", whole.plan.resolved);
+        let literal_parts = read("{url: \"${LLM}\", model: a}", &[("API_KEY", ""), ("LLM", "http://t0k@h/v1/x")]);
+        assert!(literal_parts.plan.resolved.contains("url: ${LLM}"), "{}", literal_parts.plan.resolved);
     }
 
     #[test]
-    fn a_secret_in_plain_text_gets_a_name_and_a_warning() {
+    fn literal_secrets_get_a_variable_and_a_warning() {
         let loaded = read(
             "{url: \"http://u:p4ss@h/v1/chat/completions\", model: a, api_key: sk-1, headers: {X-Api-Key: k3y}}",
             &[("API_KEY", "")],
@@ -382,7 +383,7 @@ mod tests {
             "{resolved}"
         );
         let warnings: Vec<_> = loaded.warnings.iter().map(|warning| (warning.line, warning.message.as_str())).collect();
-        assert_eq!(warnings[1], (4, "`api_key` holds a secret in plain text; the stored plan calls it ${LLMSCEN_SECRET_2}"));
+        assert_eq!(warnings[1], (4, "`api_key` holds a secret in plain text; the stored plan uses ${LLMSCEN_SECRET_2}"));
         let env: BTreeMap<String, String> = [("1", "p4ss"), ("2", "sk-1"), ("3", "k3y")]
             .iter()
             .map(|(n, v)| (format!("LLMSCEN_SECRET_{n}"), v.to_string()))
@@ -392,7 +393,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stored_plan_is_read_without_its_secrets_and_files() {
+    fn stored_plans_load_without_secrets_and_files() {
         let folder = tempfile::tempdir().unwrap();
         let ca = folder.path().join("ca.pem");
         std::fs::write(&ca, "x").unwrap();
@@ -407,9 +408,9 @@ mod tests {
     }
 
     #[test]
-    fn keys_that_only_sound_like_secrets_are_written_as_they_are() {
+    fn similar_keys_are_not_secrets() {
         let text = text("{url: simulator}") + "request: {max_tokens: 5, extra: {max_completion_tokens: 7, api_key: abc}}\n";
-        let loaded = load(&Input { path: Path::new("t.yaml"), text: Some(text), env: &BTreeMap::new(), set: &[] }).unwrap();
+        let loaded = load_with(&text, &[], &[]).unwrap();
         assert!(
             loaded.plan.resolved.contains("max_completion_tokens: 7") && !loaded.plan.resolved.contains("abc"),
             "{}",
@@ -417,29 +418,28 @@ mod tests {
         );
     }
     #[test]
-    fn a_header_that_may_be_a_secret_is_said_to_be_left_out() {
+    fn headers_that_may_be_secrets_are_replaced_with_a_warning() {
         let loaded = read("{url: simulator, headers: {X-Team: team-blue, X-Key: key-of-mine}}", &[("API_KEY", "")]);
-        let said: Vec<&str> = loaded.warnings.iter().map(|warning| warning.message.as_str()).collect();
+        let messages: Vec<&str> = loaded.warnings.iter().map(|warning| warning.message.as_str()).collect();
         assert_eq!(
-            said,
+            messages,
             [
-                "the value of `X-Team` may be a secret and is not stored; the stored plan calls it ${LLMSCEN_SECRET_1}",
-                "`X-Key` holds a secret in plain text; the stored plan calls it ${LLMSCEN_SECRET_2}",
+                "the value of `X-Team` may be a secret and is not stored; the stored plan uses ${LLMSCEN_SECRET_1}",
+                "`X-Key` holds a secret in plain text; the stored plan uses ${LLMSCEN_SECRET_2}",
             ]
         );
     }
 
     fn read_command(server: &str, env: &[(&str, &str)]) -> Loaded {
-        let env: BTreeMap<String, String> = env.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
         let text = format!(
             "version: 1\nname: t\ntarget:\n  url: http://127.0.0.1:9/v1/chat/completions\n  model: m\n  api_key: sk-target\n  \
              server: {{ ready: {{ log: up }}, {server} }}\ndataset: openqa\nload: {{concurrency: 1, requests: 1}}\n"
         );
-        load(&Input { path: Path::new("t.yaml"), text: Some(text), env: &env, set: &[] }).unwrap()
+        load_with(&text, env, &[]).unwrap()
     }
 
     #[test]
-    fn no_secret_of_a_command_is_written() {
+    fn secrets_in_commands_are_not_written() {
         for (server, written) in [
             ("command: s, args: {hf_token: hf_lit}", "hf_token: ${LLMSCEN_SECRET_2}"),
             ("command: s, args: {api_key: [hf_lit]}", "- ${LLMSCEN_SECRET_2}"),
@@ -463,7 +463,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_secret_stays() {
+    fn commands_without_secrets_are_unchanged() {
         let loaded =
             read_command("command: \"s --max-token 4096 --use-auth-token --port 9\", args: {token_limit: 64, a: b}", &[]);
         for written in ["command: s --max-token 4096 --use-auth-token --port 9", "token_limit: 64", "a: b"] {

@@ -1,4 +1,4 @@
-//! The JSON Schema of the format (2020-12), read from the same tables that a file is held against.
+//! The JSON Schema (2020-12) of the format, generated from the schema tables.
 
 use crate::defaults;
 use crate::schema_table::{Block, Default, Field, Kind};
@@ -6,15 +6,15 @@ use crate::sections::scenario::{SCENARIO, section_of};
 use crate::tree::Span;
 use serde_json::{Map, Value, json};
 
-/// The schema of a scenario file, for editors: every key with its meaning, its default and an example; no others.
+/// The schema of a scenario file: every key with description, default and example.
 pub fn json_schema() -> Value {
-    let mut schema = block(&SCENARIO);
+    let mut schema = block_schema(&SCENARIO);
     if let Value::Object(map) = &mut schema {
         map.insert("$schema".to_owned(), json!("https://json-schema.org/draft/2020-12/schema"));
         map.insert("title".to_owned(), json!("llmscen scenario"));
         map.insert("$defs".to_owned(), definitions());
-        // A file that extends another one may leave anything to it.
-        let needs = [needs(|_| None), needs(|field| field.instead)];
+        // A file that extends another one may omit any key.
+        let needs = [required_keys(|_| None), required_keys(|field| field.instead)];
         let needs = needs.iter().map(|keys| json!({ "required": keys }));
         let needs: Vec<Value> = std::iter::once(json!({ "required": ["extends"] })).chain(needs).collect();
         map.insert("anyOf".to_owned(), json!(needs));
@@ -22,38 +22,39 @@ pub fn json_schema() -> Value {
     schema
 }
 
-/// The keys that a scenario needs, where some are replaced.
-fn needs(instead: impl Fn(&Field) -> Option<&'static str>) -> Vec<&'static str> {
+/// The required keys, some of them replaced by their alternatives.
+fn required_keys(instead: impl Fn(&Field) -> Option<&'static str>) -> Vec<&'static str> {
     let required = SCENARIO.fields.iter().filter(|field| field.required);
     required.map(|field| instead(field).unwrap_or(field.name)).collect()
 }
 
-fn block(table: &'static Block) -> Value {
+fn block_schema(table: &'static Block) -> Value {
     let fields = table.fields.iter().filter(|field| !matches!(field.kind, Kind::Planned));
-    let properties: Map<String, Value> =
-        fields.map(|own| (own.name.to_owned(), again(table, own).unwrap_or_else(|| field(own)))).collect();
-    // Inner blocks of a file that extends another one may be incomplete, so only the outermost says what it needs.
+    let properties: Map<String, Value> = fields
+        .map(|field| (field.name.to_owned(), section_reference(table, field).unwrap_or_else(|| field_schema(field))))
+        .collect();
+    // With `extends` inner blocks may be incomplete, so only the top level has required keys.
     json!({ "description": table.doc, "type": "object", "properties": properties, "additionalProperties": false })
 }
 
-/// A key that stands for a section of the scenario in another place.
-fn again(table: &'static Block, field: &'static Field) -> Option<Value> {
-    let Kind::Block(own) = field.kind else { return None };
-    let section = section_of(own).filter(|_| !std::ptr::eq(table, &SCENARIO))?;
+/// A reference where a block is a section of the scenario.
+fn section_reference(table: &'static Block, field: &'static Field) -> Option<Value> {
+    let Kind::Block(block) = field.kind else { return None };
+    let section = section_of(block).filter(|_| !std::ptr::eq(table, &SCENARIO))?;
     Some(json!({ "$ref": format!("#/properties/{section}"), "description": field.doc }))
 }
 
-/// A block's keys, without what holds where one is left out.
-fn over(table: &'static Block) -> Value {
-    let mut schema = block(table);
+/// A block without its defaults.
+fn over_schema(table: &'static Block) -> Value {
+    let mut schema = block_schema(table);
     if let Some(Value::Object(keys)) = schema.get_mut("properties") {
         keys.values_mut().filter_map(Value::as_object_mut).for_each(|key| _ = key.remove("default"));
     }
     schema
 }
 
-fn field(field: &'static Field) -> Value {
-    let mut schema = kind(&field.kind);
+fn field_schema(field: &'static Field) -> Value {
+    let mut schema = kind_schema(&field.kind);
     if let Value::Object(map) = &mut schema {
         map.insert("description".to_owned(), json!(field.doc));
         match field.default {
@@ -70,28 +71,28 @@ fn field(field: &'static Field) -> Value {
 }
 
 fn yaml_value(yaml: &str) -> Value {
-    defaults::value(yaml, Span { file: 0, start: 0, end: 0 }).json()
+    defaults::value(yaml, Span::default()).json()
 }
 
-fn kind(kind: &'static Kind) -> Value {
+fn kind_schema(kind: &'static Kind) -> Value {
     match kind {
         Kind::Block(table) => match table.short.and_then(|key| table.field(key)) {
-            Some(short) => json!({ "anyOf": [scalar(&short.kind), block(table)] }),
-            None => block(table),
+            Some(short) => json!({ "anyOf": [scalar_schema(&short.kind), block_schema(table)] }),
+            None => block_schema(table),
         },
-        Kind::Over(table) => over(table),
-        Kind::List(inner) => json!({ "type": "array", "items": self::kind(inner) }),
-        Kind::Map(inner) => json!({ "type": "object", "additionalProperties": self::kind(inner) }),
+        Kind::Over(table) => over_schema(table),
+        Kind::List(inner) => json!({ "type": "array", "items": kind_schema(inner) }),
+        Kind::Map(inner) => json!({ "type": "object", "additionalProperties": kind_schema(inner) }),
         Kind::Template => json!({ "type": ["string", "object"] }),
         Kind::Json => json!({}),
-        Kind::Matrix => matrix(),
+        Kind::Matrix => matrix_schema(),
         Kind::Planned => json!(false),
-        Kind::Text | Kind::Secret | Kind::File | Kind::Hub => scalar(kind),
-        _ => json!({ "anyOf": [scalar(kind), { "$ref": "#/$defs/variable" }] }),
+        Kind::Text | Kind::Secret | Kind::File | Kind::Hub => scalar_schema(kind),
+        _ => json!({ "anyOf": [scalar_schema(kind), { "$ref": "#/$defs/variable" }] }),
     }
 }
 
-fn scalar(kind: &'static Kind) -> Value {
+fn scalar_schema(kind: &'static Kind) -> Value {
     match kind {
         Kind::Bool => json!({ "type": "boolean" }),
         Kind::Whole(low, high) => json!({ "type": "integer", "minimum": low, "maximum": high }),
@@ -117,19 +118,22 @@ fn scalar(kind: &'static Kind) -> Value {
     }
 }
 
-/// Free keys that a matrix may sweep, too.
+/// Free keys that a matrix may sweep.
 const FREE: &str = r"^(vars|mix|request\.extra|request\.template|target\.server\.args)\.";
 
-/// Any path of a value, with a list of what may stand there.
-fn matrix() -> Value {
+/// Paths with lists of values.
+fn matrix_schema() -> Value {
     let mut properties = axes();
     let list = |doc: &str, items: &str| json!({ "description": doc, "type": "array", "items": { "$ref": items } });
     let group = json!({ "$ref": "#/$defs/group" });
     let groups = json!([group, { "type": "array", "items": group }]);
-    properties.insert("zip".to_owned(), json!({ "description": "Lists of equal length that go in step.", "anyOf": groups }));
-    properties.insert("include".to_owned(), list("Rows that extend matching cases, or are cases of their own.", "#/$defs/row"));
-    properties.insert("exclude".to_owned(), list("Rows whose cases are left out.", "#/$defs/row"));
-    free(properties, json!({ "type": "array" }))
+    properties.insert(
+        "zip".to_owned(),
+        json!({ "description": "Lists of equal length whose values are combined one by one.", "anyOf": groups }),
+    );
+    properties.insert("include".to_owned(), list("Rows that extend matching cases, or add cases.", "#/$defs/row"));
+    properties.insert("exclude".to_owned(), list("Rows whose cases are removed.", "#/$defs/row"));
+    paths_schema(properties, json!({ "type": "array" }))
 }
 
 fn axes() -> Map<String, Value> {
@@ -141,18 +145,18 @@ fn cell(path: &str) -> Value {
     json!({ "$ref": format!("#/$defs/{path}") })
 }
 
-fn free(properties: Map<String, Value>, other: Value) -> Value {
+fn paths_schema(properties: Map<String, Value>, other: Value) -> Value {
     json!({ "type": "object", "properties": properties, "patternProperties": { FREE: other }, "additionalProperties": false })
 }
 
-/// What is used more than once: a variable, the value at each path, the rows and groups of a matrix.
+/// Definitions that are used more than once: a variable, the value at each path, rows and groups of a matrix.
 fn definitions() -> Value {
     let paths = SCENARIO.scalar_paths();
-    let mut defs: Map<String, Value> = paths.iter().map(|(path, field)| (path.clone(), kind(&field.kind))).collect();
+    let mut defs: Map<String, Value> = paths.iter().map(|(path, field)| (path.clone(), kind_schema(&field.kind))).collect();
     let doc = "A variable: ${ENV}, ${ENV:-default} or {{ vars.x }}.";
     defs.insert("variable".to_owned(), json!({ "type": "string", "pattern": r"\$\{|\{\{", "description": doc }));
-    defs.insert("row".to_owned(), free(paths.iter().map(|(path, _)| (path.clone(), cell(path))).collect(), json!({})));
-    defs.insert("group".to_owned(), free(axes(), json!({ "type": "array" })));
+    defs.insert("row".to_owned(), paths_schema(paths.iter().map(|(path, _)| (path.clone(), cell(path))).collect(), json!({})));
+    defs.insert("group".to_owned(), paths_schema(axes(), json!({ "type": "array" })));
     Value::Object(defs)
 }
 
@@ -171,13 +175,13 @@ mod tests {
         "version: 1\nname: chat\ntarget: {url: simulator}\ndataset: openqa\nload: {concurrency: 8, requests: 100}\n";
 
     #[test]
-    fn a_bad_plan_with_unknown_keys_is_not_valid() {
+    fn scenario_with_unknown_keys_is_invalid() {
         assert!(!valid(&std::fs::read_to_string("tests/faults/unknown-keys.yaml").unwrap()));
         assert!(!valid(&std::fs::read_to_string("tests/faults/six.yaml").unwrap().replace("  requests: 100\n", "")));
     }
 
     #[test]
-    fn every_shipped_scenario_is_valid() {
+    fn every_shipped_scenario_matches_the_schema() {
         for entry in std::fs::read_dir("../../scenarios").unwrap() {
             let path = entry.unwrap().path();
             if path.is_dir() {
@@ -196,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_exist_is_not_valid() {
+    fn unknown_keys_and_wrong_types_are_invalid() {
         assert!(valid(SMALLEST));
         for bad in [
             "lod: {}",
@@ -218,14 +222,14 @@ mod tests {
     }
 
     #[test]
-    fn the_schema_of_the_documentation_is_current() {
+    fn schema_file_is_current() {
         let written = std::fs::read_to_string("../../docs/scenario.schema.json").unwrap();
         let current = serde_json::to_string_pretty(&json_schema()).unwrap() + "\n";
         assert!(written == current, "write it again: llmscen schema > docs/scenario.schema.json");
     }
 
     #[test]
-    fn variables_may_stand_for_any_value() {
+    fn variables_are_allowed_for_any_value() {
         assert!(valid(&SMALLEST.replace("concurrency: 8", "concurrency: \"${N:-8}\"")));
         assert!(valid("extends: base.yaml\nload: {duration: 5s}\n"));
         assert!(valid(&format!(

@@ -1,5 +1,5 @@
-//! The words in which the sections of a scenario are described. One table per block says what may stand in it; the check of
-//! a file, the defaults, the paths that a matrix may sweep and the JSON Schema are all read from it.
+//! The types that describe the sections of a scenario. There is one table per block; validation, defaults, the paths of a
+//! matrix and the JSON Schema are all derived from it.
 
 use crate::fault::Review;
 use crate::tree::Node;
@@ -8,26 +8,25 @@ use serde_json::Value;
 /// A mapping with known keys.
 #[derive(Debug)]
 pub(crate) struct Block {
-    /// What it describes, for editors.
+    /// Description for editors.
     pub doc: &'static str,
-    /// Its keys, in the order in which a resolved plan writes them.
+    /// Its keys, in the order in which the resolved plan has them.
     pub fields: &'static [Field],
-    /// The key that a plain text in the block's place stands for: `dataset: openqa` is `dataset: { kind: openqa }`.
+    /// The key that a plain text in place of the block sets: `dataset: openqa` is `dataset: { kind: openqa }`.
     pub short: Option<&'static str>,
 }
 
 impl Block {
-    /// The field of that name.
     pub fn field(&self, name: &str) -> Option<&Field> {
         self.fields.iter().find(|field| field.name == name)
     }
 
-    /// Whether blocks of a list are told apart by their names.
-    fn named(&self) -> bool {
+    /// Whether the items of a list of such blocks have names.
+    fn has_names(&self) -> bool {
         self.fields.first().is_some_and(|field| field.name == "name")
     }
 
-    /// The names of the fields that exist today.
+    /// The names of all fields that are implemented.
     pub fn names(&self) -> impl Iterator<Item = &'static str> {
         self.fields.iter().filter(|field| !matches!(field.kind, Kind::Planned)).map(|field| field.name)
     }
@@ -39,14 +38,14 @@ impl Block {
         match (kind, rest) {
             (kind, None) => Some(kind),
             (Kind::Block(block) | Kind::Over(block), Some(rest)) => block.kind_at(rest),
-            (Kind::List(Kind::Block(block)), Some(rest)) if block.named() => block.kind_at(rest.split_once('.')?.1),
+            (Kind::List(Kind::Block(block)), Some(rest)) if block.has_names() => block.kind_at(rest.split_once('.')?.1),
             (Kind::Map(kind), Some(_)) => Some(kind),
             (Kind::Json | Kind::Template, Some(_)) => Some(&Kind::Json),
             _ => None,
         }
     }
 
-    /// The dotted paths of the values that a matrix may sweep; free mappings (`vars`, `target.headers`) are left out.
+    /// The dotted paths that a matrix may sweep, without those of free mappings (`vars`, `target.headers`).
     pub fn scalar_paths(&self) -> Vec<(String, &'static Field)> {
         self.fields
             .iter()
@@ -65,55 +64,45 @@ impl Block {
 /// One key of a block.
 #[derive(Debug)]
 pub(crate) struct Field {
-    /// The key.
     pub name: &'static str,
-    /// What may stand there.
     pub kind: Kind,
     /// One or two sentences for editors.
     pub doc: &'static str,
-    /// What holds where it is left out.
     pub default: Default,
-    /// Whether it must be there.
     pub required: bool,
-    /// The key beside it that may take its place.
+    /// A key that can replace it where it is required.
     pub instead: Option<&'static str>,
-    /// An example, as YAML.
     pub example: Option<&'static str>,
-    /// What it has to do with other keys.
     pub rules: &'static [Rule],
 }
 
-/// A rule between a field and other keys: a name is a key beside the field, a dotted path begins at the root.
+/// A rule between a field and other keys: a name without dots is a key of the same block, a dotted path starts at the root.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Rule {
-    /// What the rule says.
     pub kind: RuleKind,
-    /// The other keys.
     pub others: &'static [&'static str],
-    /// The values of the other key that the rule is about; a `*` at the end of one stands for anything. Empty: all values.
+    /// The values of the other key that the rule is about; a final `*` matches anything. Empty: all values.
     pub values: &'static [&'static str],
     /// The value of the field that the rule is about; without it all but the default.
     pub when: Option<&'static str>,
-    /// The message, where the usual one would not be clear.
+    /// The message, where the generated one would not be clear.
     pub message: Option<&'static str>,
     /// The label at the field.
     pub reason: &'static str,
     /// The label at the other key.
     pub other_reason: &'static str,
-    /// What to do.
     pub help: &'static str,
 }
 
-/// What a rule says.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum RuleKind {
     /// The field needs one of the other keys.
     Requires,
-    /// Where the first other key has one of the values, it needs the field, or one of the further other keys.
+    /// If the first of the other keys has one of the values, the field or one of the further keys is required.
     RequiredWith,
-    /// Only one of the other keys, of which the field is one, may be set. Each of them has the rule, with a label for itself.
+    /// At most one of the other keys, which include the field, may be set. Each of them has the rule, with its label.
     OneOf,
-    /// The field cannot work with the other key, or with these values of it.
+    /// The field cannot be combined with the other key, or with these values of it.
     ConflictsWith,
     /// The field has an effect only with these values of the other key.
     OnlyWith,
@@ -125,22 +114,21 @@ const fn rule(kind: RuleKind, others: &'static [&'static str], values: &'static 
     Rule { kind, others, values, when: None, message: None, reason: "", other_reason: "", help: "" }
 }
 
-/// The field needs one of these keys.
 pub(crate) const fn requires(others: &'static [&'static str]) -> Rule {
     rule(RuleKind::Requires, others, &[])
 }
 
-/// The first of these keys needs the field where it has one of the values, or one of the further keys in its place.
+/// The first of these keys requires the field, or one of the further keys, if it has one of the values.
 pub(crate) const fn required_with(others: &'static [&'static str], values: &'static [&'static str]) -> Rule {
     rule(RuleKind::RequiredWith, others, values)
 }
 
-/// The field is one of these keys, of which only one may be set; `label` says what it is.
+/// At most one of these keys, which include the field, may be set; `label` describes the field.
 pub(crate) const fn one_of(keys: &'static [&'static str], label: &'static str) -> Rule {
     rule(RuleKind::OneOf, keys, &[]).reason(label)
 }
 
-/// The field cannot work with this key, or with these values of it.
+/// The field cannot be combined with this key, or with these values of it.
 pub(crate) const fn conflicts_with(other: &'static [&'static str; 1], values: &'static [&'static str]) -> Rule {
     rule(RuleKind::ConflictsWith, other, values)
 }
@@ -156,127 +144,113 @@ pub(crate) const fn unused_with(other: &'static [&'static str; 1], values: &'sta
 }
 
 impl Rule {
-    /// About this value of the field alone.
+    /// Restricts the rule to this value of the field.
     pub const fn when(self, value: &'static str) -> Rule {
         Rule { when: Some(value), ..self }
     }
 
-    /// With a message of its own.
     pub const fn message(self, message: &'static str) -> Rule {
         Rule { message: Some(message), ..self }
     }
 
-    /// With a label at the field.
     pub const fn reason(self, reason: &'static str) -> Rule {
         Rule { reason, ..self }
     }
 
-    /// With a label at the other key.
     pub const fn beside(self, other_reason: &'static str) -> Rule {
         Rule { other_reason, ..self }
     }
 
-    /// With what to do.
     pub const fn help(self, help: &'static str) -> Rule {
         Rule { help, ..self }
     }
 }
 
-/// What holds where a key is left out.
+/// The default of a key.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Default {
-    /// Nothing.
     None,
     /// This YAML.
     Yaml(&'static str),
-    /// An empty block, whose own defaults hold.
+    /// An empty block, which has its own defaults.
     Empty,
-    /// This YAML where the key beside it is set, or swept.
+    /// This YAML if that key of the block is set or swept.
     With(&'static str, &'static str),
-    /// This YAML where the key beside it is set, or swept, or set in an item of that list beside it.
+    /// This YAML if that key of the block, or of an item of that list, is set or swept.
     WithIn(&'static str, &'static str, &'static str),
-    /// This YAML where the key beside it is one of these words, or swept.
+    /// This YAML if that key of the block has one of these values, or is swept.
     Where(&'static str, &'static [&'static str], &'static str),
 }
 
-/// A key, what may stand there, and what it means.
 pub(crate) const fn field(name: &'static str, kind: Kind, doc: &'static str) -> Field {
     Field { name, kind, doc, default: Default::None, required: false, instead: None, example: None, rules: &[] }
 }
 
-/// A key of the format that this version does not know yet.
+/// A key that is reserved for a later version.
 pub(crate) const fn planned(name: &'static str) -> Field {
     field(name, Kind::Planned, "")
 }
 
 impl Field {
-    /// With a default.
     pub const fn default(self, yaml: &'static str) -> Field {
         Field { default: Default::Yaml(yaml), ..self }
     }
 
-    /// With a default of its own kind.
+    /// A conditional default.
     pub const fn defaults(self, default: Default) -> Field {
         Field { default, ..self }
     }
 
-    /// Must be there, unless that key beside it is.
+    /// Required, unless that key of the block is set.
     pub const fn required_unless(self, instead: &'static str) -> Field {
         Field { required: true, instead: Some(instead), ..self }
     }
 
-    /// Must be there.
     pub const fn required(self) -> Field {
         Field { required: true, ..self }
     }
 
-    /// With rules between it and other keys.
     pub const fn rules(self, rules: &'static [Rule]) -> Field {
         Field { rules, ..self }
     }
 
-    /// With an example.
     pub const fn example(self, yaml: &'static str) -> Field {
         Field { example: Some(yaml), ..self }
     }
 }
 
-/// What may stand in a place.
+/// The type of a value.
 #[derive(Debug)]
 pub(crate) enum Kind {
-    /// `true` or `false`.
     Bool,
-    /// A whole number, from and to.
+    /// A whole number, with bounds.
     Whole(i64, i64),
-    /// A number, from and to.
+    /// A number, with bounds.
     Number(f64, f64),
-    /// Text.
     Text,
     /// Text that must not be stored.
     Secret,
-    /// The path of a file or folder that is there.
+    /// The path of an existing file or folder.
     File,
-    /// Likewise, or `org/name`: what a hub calls it.
+    /// The path of an existing file or folder, or a name on a hub: `org/name`.
     Hub,
-    /// One of some words, and words that a later version will know.
+    /// A word with its description; then words that are reserved for a later version.
     Choice(&'static [(&'static str, &'static str)], &'static [&'static str]),
-    /// A value with a notation of its own.
+    /// A value with its own notation.
     Leaf(&'static Leaf),
-    /// A list.
     List(&'static Kind),
     /// A mapping with known keys.
     Block(&'static Block),
-    /// Keys of that mapping, each in place of what stands there: nothing is filled in.
+    /// Some keys of a block, which override those of another one; without defaults.
     Over(&'static Block),
     /// A mapping with free keys.
     Map(&'static Kind),
-    /// Any value, as it goes into a request body.
+    /// Any value.
     Json,
     /// A request body: a file, or the body itself.
     Template,
-    /// The sweep.
     Matrix,
-    /// A later version will know it.
+    /// Reserved for a later version.
     Planned,
 }
 
@@ -299,15 +273,14 @@ impl Kind {
     }
 }
 
-/// A value with a notation of its own.
+/// A value with its own notation.
 pub(crate) struct Leaf {
-    /// "a duration such as `30s`".
+    /// Such as "a duration such as `30s`".
     pub expected: &'static str,
-    /// Whether one scalar can say it.
+    /// Whether a matrix may sweep it.
     pub sweepable: bool,
-    /// Its JSON Schema.
     pub schema: fn() -> Value,
-    /// Files what is wrong with it.
+    /// Reports an invalid value.
     pub check: fn(&Node, &mut Review),
 }
 
@@ -341,10 +314,10 @@ mod tests {
         for path in
             ["load.concurrency", "load.rate", "request.max_tokens", "dataset.tokens", "target.model", "target.simulator.alpha"]
         {
-            assert!(paths.iter().any(|own| own == path), "{path}");
+            assert!(paths.iter().any(|known| known == path), "{path}");
         }
         for path in ["slo", "target.api_key", "matrix", "load", "search"] {
-            assert!(!paths.iter().any(|own| own == path), "{path}");
+            assert!(!paths.iter().any(|known| known == path), "{path}");
         }
     }
 }

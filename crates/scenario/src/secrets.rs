@@ -1,84 +1,81 @@
-//! What must not be written down, and what is written in its place.
+//! Detection of secrets, and what is written in their place.
 
 use crate::schema_table::Kind;
-use crate::sections::request::last;
 use crate::sections::scenario::SCENARIO;
 use crate::sections::server::command;
-use crate::tree::{Data, Node, Part};
+use crate::tree::{Data, Node, Part, last_segment};
 use llmscen_core::plan::Plan;
 use llmscen_core::redact::is_distinct;
 use llmscen_core::target::{Place, Secret};
 use llmscen_core::url_secrets::{hidden, in_url, is_secret_name, is_url, is_veiled, shown};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Where a text is written, which says what braces mean in it.
+/// The syntax of a text, which decides the meaning of braces.
 #[derive(Clone, Copy, PartialEq)]
 pub(crate) enum TextSyntax {
-    /// A text of the scenario: braces are references.
+    /// Braces are references to the scenario.
     Text,
-    /// A text of a request body: braces are the renderer's.
+    /// Braces are evaluated by the renderer.
     Body,
 }
 
-/// A part by its variable's name instead of its value.
+/// A part with the name of its variable instead of the value.
 pub(crate) fn by_name(part: &Part) -> String {
     match part {
-        Part::Literal(text) => escaped(text, TextSyntax::Text),
+        Part::Literal(text) => escape_text(text, TextSyntax::Text),
         Part::Env { name, .. } => format!("${{{name}}}"),
         Part::Ref(path) => format!("{{{{ {path} }}}}"),
     }
 }
 
-/// A text by its variables, where nothing but a scheme such as `Bearer` stands beside them.
-pub(crate) fn named(parts: &[Part]) -> Option<String> {
+/// A text with the names of its variables, if there is nothing else but a scheme such as `Bearer`.
+pub(crate) fn by_variable(parts: &[Part]) -> Option<String> {
     let scheme = |text: &str| ["", "bearer", "basic", "token", "apikey", "digest"].contains(&text.trim().to_lowercase().as_str());
     let bare = parts.iter().all(|part| !matches!(part, Part::Literal(text) if !scheme(text)));
     (bare && parts.iter().any(|part| matches!(part, Part::Env { .. } | Part::Ref(_))))
         .then(|| parts.iter().map(by_name).collect())
 }
 
-/// Whether a variable of the environment is in it.
+/// Whether it contains an environment variable.
 pub(crate) fn from_env(node: &Node) -> bool {
     node.parts.iter().any(|parts| parts.iter().any(|part| matches!(part, Part::Env { .. })))
 }
 
-/// Whether a number in it came from a variable that is called a secret, or is long and part of a request body, so that its
-/// name is written and not its value.
-pub(crate) fn keeps_name(node: &Node, place: TextSyntax) -> bool {
+/// Whether a number is written as a variable: one with a secret name, or a long one in a request body.
+pub(crate) fn keeps_name(node: &Node, syntax: TextSyntax) -> bool {
     let keeps = |part: &Part| match part {
-        Part::Env { name, value } => is_secret_name(name) || place == TextSyntax::Body && is_veiled(value),
+        Part::Env { name, value } => is_secret_name(name) || syntax == TextSyntax::Body && is_veiled(value),
         _ => false,
     };
     node.parts.iter().any(|parts| parts.iter().any(keeps))
 }
 
-/// A value as text that is read back as it stands, secrets by name.
-pub(crate) fn written(node: &Node, place: TextSyntax) -> String {
+/// A value as escaped text, secrets by name.
+pub(crate) fn write_text(node: &Node, syntax: TextSyntax) -> String {
     match (&node.parts, &node.data) {
-        (Some(parts), _) => parts.iter().map(|part| written_part(part, place)).collect(),
+        (Some(parts), _) => parts.iter().map(|part| write_part(part, syntax)).collect(),
         (None, Data::Text(text)) => text.clone(),
         (None, _) => node.json().to_string(),
     }
 }
 
-/// One part of such a text.
-pub(crate) fn written_part(part: &Part, place: TextSyntax) -> String {
+pub(crate) fn write_part(part: &Part, syntax: TextSyntax) -> String {
     match part {
-        Part::Literal(text) => escaped(text, place),
-        Part::Env { name, value } if is_secret_name(name) || place == TextSyntax::Body && is_veiled(value) => by_name(part),
-        Part::Env { value, .. } => escaped(value, place),
+        Part::Literal(text) => escape_text(text, syntax),
+        Part::Env { name, value } if is_secret_name(name) || syntax == TextSyntax::Body && is_veiled(value) => by_name(part),
+        Part::Env { value, .. } => escape_text(value, syntax),
         Part::Ref(_) => by_name(part),
     }
 }
 
-/// A text that is read back as it stands.
-pub(crate) fn escaped(text: &str, place: TextSyntax) -> String {
+/// Escapes a text, so that it is read back unchanged.
+pub(crate) fn escape_text(text: &str, syntax: TextSyntax) -> String {
     let text = text.replace("${", "$${");
-    if place == TextSyntax::Text { text.replace("{{", "{{ \"{{\" }}") } else { text }
+    if syntax == TextSyntax::Text { text.replace("{{", "{{ \"{{\" }}") } else { text }
 }
 
-/// What stands in a command behind flags and variables that are called secrets, by those: `--api-key X`, `--hf-token=X`,
-/// `HF_TOKEN=X`; also in a word that is a command itself, as that of `sh -c`.
+/// Secrets in a command, each with its flag or variable: `--api-key X`, `--hf-token=X`, `HF_TOKEN=X`. Words that are commands
+/// themselves, as in `sh -c`, are searched too.
 pub fn behind_flags(words: &[String]) -> Vec<(String, String)> {
     let split = |word: &String| shell_words::split(word).ok().filter(|_| word.contains(char::is_whitespace));
     let mut found = Vec::new();
@@ -88,19 +85,19 @@ pub fn behind_flags(words: &[String]) -> Vec<(String, String)> {
         let single = word.starts_with('-') || !word.contains(char::is_whitespace);
         let within = word.split_once('=').filter(|(name, _)| single && is_secret_name(name));
         found.extend(within.map(|(name, value)| (name.to_owned(), value.to_owned())));
-        found.extend(split(word).map(|own| behind_flags(&own)).unwrap_or_default());
+        found.extend(split(word).map(|inner| behind_flags(&inner)).unwrap_or_default());
     }
     found.retain(|(_, value)| looks_secret(value));
     found
 }
 
-/// Whether a text may be a secret: no further flag, no variable of a shell, no number that is a size.
+/// Whether a text may be a secret: not a flag, a shell variable or a small number.
 pub(crate) fn looks_secret(value: &str) -> bool {
     let size = value.len() < 8 && value.parse::<f64>().is_ok();
     value.len() >= 4 && !value.starts_with(['-', '$']) && !size
 }
 
-/// Whether a value of a request body is a secret by its key; `max_tokens` is none.
+/// Whether a value of a request body is a secret by its key; `max_tokens` is not.
 pub(crate) fn is_hidden(key: &str, value: &Node) -> bool {
     let key = key.to_lowercase().replace('-', "_");
     let secret =
@@ -108,7 +105,7 @@ pub(crate) fn is_hidden(key: &str, value: &Node) -> bool {
     secret && matches!(value.data, Data::Text(_) | Data::Int(_))
 }
 
-/// Headers of every client, whose values are no secrets.
+/// Common headers whose values are not secrets.
 pub(crate) const USUAL_HEADERS: [&str; 12] = [
     "accept",
     "accept-encoding",
@@ -124,47 +121,46 @@ pub(crate) const USUAL_HEADERS: [&str; 12] = [
     "x-title",
 ];
 
-/// What the value at a path of the scenario is.
+/// The use of a value, which decides whether it may be a secret.
 #[derive(Clone, Copy, PartialEq)]
 pub(crate) enum Origin {
-    /// A key, a token, a header: a secret whatever it holds.
+    /// An API key, a token or a header.
     Secret,
-    /// What is sent to the server: values of variables in it may be secrets.
+    /// Sent to the server: values of variables in it may be secrets.
     Sent,
-    /// A setting, which reports show.
+    /// A setting that reports show.
     Setting,
 }
 
 impl Origin {
-    /// The origin of the value at a dotted path.
-    pub fn of(path: &str) -> Origin {
-        let last = last(path);
-        let own = path.strip_prefix("mix.").and_then(|rest| rest.split_once('.')).map_or(path, |(_, rest)| rest);
-        match SCENARIO.kind_at(path).or_else(|| SCENARIO.kind_at(own)) {
+    pub fn at_path(path: &str) -> Origin {
+        let last = last_segment(path);
+        let own_path = path.strip_prefix("mix.").and_then(|rest| rest.split_once('.')).map_or(path, |(_, rest)| rest);
+        match SCENARIO.kind_at(path).or_else(|| SCENARIO.kind_at(own_path)) {
             Some(Kind::Secret) if USUAL_HEADERS.contains(&last.to_lowercase().as_str()) => Origin::Setting,
-            // Variables of a server such as `VLLM_ATTENTION_BACKEND` are settings, unless their own values are variables.
-            Some(Kind::Secret) if own.contains(".env.") && !is_secret_name(last) => Origin::Sent,
+            // A server's variable such as `VLLM_ATTENTION_BACKEND` is a setting, but variables in its value may be secrets.
+            Some(Kind::Secret) if own_path.contains(".env.") && !is_secret_name(last) => Origin::Sent,
             Some(Kind::Secret) => Origin::Secret,
             Some(Kind::Json | Kind::Template) => Origin::Sent,
-            _ if own.starts_with("request.template") || own.starts_with("request.extra") => Origin::Sent,
+            _ if own_path.starts_with("request.template") || own_path.starts_with("request.extra") => Origin::Sent,
             _ if ["text", "system"].contains(&last) => Origin::Sent,
             _ => Origin::Setting,
         }
     }
 }
 
-/// What is found on the walk through a scenario.
+/// Candidates found in a scenario.
 #[derive(Default)]
 struct Found {
-    /// Secrets whatever else holds them.
+    /// Secrets in any case.
     certain: BTreeSet<String>,
-    /// Secrets unless a setting that reports show holds them too.
+    /// Secrets unless a setting that reports show has the same text.
     likely: BTreeSet<String>,
-    /// Such settings.
+    /// Settings that reports show.
     shown: Vec<String>,
 }
 
-/// The secrets of a checked scenario that are distinct enough to be struck from any text.
+/// The secrets of a scenario that are distinct enough to be redacted from any text.
 pub(crate) fn secrets(root: &Node, plan: &Plan, env: &BTreeMap<String, String>) -> Vec<Secret> {
     let mut found = Found::default();
     found.walk(root, "");
@@ -180,10 +176,10 @@ pub(crate) fn secrets(root: &Node, plan: &Plan, env: &BTreeMap<String, String>) 
     found.shown.extend(plan.cases.iter().map(|case| case.id.clone()));
     let models: BTreeSet<&str> =
         plan.cases.iter().flat_map(|case| case.target.models.iter().map(|model| model.name.as_str())).collect();
-    // Rows, ids and reports need the names of models: a key that is part of one cannot be struck.
+    // Reports need the names of models, so a secret that is part of one cannot be redacted.
     found.certain.retain(|text| !models.iter().any(|model| model.contains(text.as_str())));
     found.shown.extend(models.into_iter().map(str::to_owned));
-    // Presets may give it an address of its own.
+    // A preset may add a URL.
     let pages = plan.cases.iter().filter_map(|case| case.target.metrics.as_ref().map(|page| page.url.as_str()));
     let urls = plan.cases.iter().filter_map(|case| match &case.target.place {
         Place::Url(url) => Some(url.as_str()),
@@ -191,9 +187,9 @@ pub(crate) fn secrets(root: &Node, plan: &Plan, env: &BTreeMap<String, String>) 
     });
     pages.chain(urls).for_each(|url| found.url(url));
     let Found { certain, likely, shown } = found;
-    let innocent = |text: &String| shown.iter().any(|own| own.contains(text.as_str()));
+    let innocent = |text: &String| shown.iter().any(|setting| setting.contains(text.as_str()));
     let all = certain.into_iter().chain(likely.into_iter().filter(|text| !innocent(text)));
-    // A stored plan holds `${NAME}` where a variable is not set.
+    // A stored plan has `${NAME}` for variables that are not set.
     let mut all: Vec<Secret> = all.filter(|text| is_distinct(text) && !text.contains("${")).map(Secret::new).collect();
     all.sort();
     all.dedup();
@@ -210,14 +206,14 @@ impl Found {
                 _ if matrix => entry.key.clone(),
                 _ => format!("{path}.{}", entry.key),
             };
-            match is_hidden(last(&entry.key), &entry.value) {
+            match is_hidden(last_segment(&entry.key), &entry.value) {
                 true => self.secret(&entry.value),
                 false => self.walk(&entry.value, &inner),
             }
         }
         for (index, item) in node.items().iter().enumerate() {
             let inner = if path == "mix" { format!("mix.{index}") } else { path.to_owned() };
-            match is_hidden(last(path), item) {
+            match is_hidden(last_segment(path), item) {
                 true => self.secret(item),
                 false => self.walk(item, &inner),
             }
@@ -232,8 +228,8 @@ impl Found {
     }
 
     fn leaf(&mut self, node: &Node, path: &str) {
-        let text = node.text().map(|text| text.into_owned()).unwrap_or_default();
-        let origin = Origin::of(path);
+        let text = node.string().unwrap_or_default();
+        let origin = Origin::at_path(path);
         let named = |part: &Part| matches!(part, Part::Env { name, .. } if is_secret_name(name));
         let parts = node.parts.as_deref().unwrap_or_default();
         for part in parts {
@@ -247,8 +243,7 @@ impl Found {
         }
         match origin {
             Origin::Secret => {
-                let all =
-                    if is_secret_name(path.rsplit('.').next().unwrap_or(path)) { &mut self.certain } else { &mut self.likely };
+                let all = if is_secret_name(last_segment(path)) { &mut self.certain } else { &mut self.likely };
                 all.extend(text.rsplit_once(' ').map(|(_, last)| last.to_owned()));
                 all.insert(text);
             }
@@ -259,10 +254,10 @@ impl Found {
     }
 
     fn secret(&mut self, node: &Node) {
-        let text = node.text().map(|text| text.into_owned());
+        let text = node.string();
         self.certain.extend(text.iter().filter_map(|text| Some(text.rsplit_once(' ')?.1.to_owned())));
         self.certain.extend(text);
-        self.certain.extend(node.whole().map(|number| number.to_string()));
+        self.certain.extend(node.integer().map(|number| number.to_string()));
     }
 
     fn url(&mut self, url: &str) {
@@ -273,7 +268,7 @@ impl Found {
             let certain = start < query || is_secret_name(name.trim_end_matches('='));
             if certain { &mut self.certain } else { &mut self.likely }.insert(value.to_owned());
         }
-        self.certain.extend(in_url(url).into_iter().filter(|own| !url.contains(own.as_str())));
+        self.certain.extend(in_url(url).into_iter().filter(|secret| !url.contains(secret.as_str())));
         self.shown.push(shown(url));
     }
 }
@@ -281,26 +276,26 @@ impl Found {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::tests::load_with;
     use crate::{Input, load, reload};
     use std::path::Path;
 
     #[test]
-    fn escaped_text_holds_no_variable() {
-        assert_eq!(escaped("${A} {{ b }}", TextSyntax::Text), "$${A} {{ \"{{\" }} b }}");
-        assert_eq!(escaped("${A} {{ b }}", TextSyntax::Body), "$${A} {{ b }}");
+    fn escaped_text_has_no_variable() {
+        assert_eq!(escape_text("${A} {{ b }}", TextSyntax::Text), "$${A} {{ \"{{\" }} b }}");
+        assert_eq!(escape_text("${A} {{ b }}", TextSyntax::Body), "$${A} {{ b }}");
     }
 
     fn secrets(sections: &str, env: &[(&str, &str)]) -> Vec<String> {
-        let env = env.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
         let text = format!("version: 1\nname: chat-team-blue\nload: {{concurrency: 1, requests: 1}}\n{sections}");
-        let loaded = load(&Input { path: Path::new("t.yaml"), text: Some(text), env: &env, set: &[] });
+        let loaded = load_with(&text, env, &[]);
         let plan = loaded.unwrap_or_else(|faults| panic!("{}", faults.render(false, 120))).plan;
         assert!(plan.cases.iter().all(|case| case.target.of_scenario == plan.secrets));
         plan.secrets.iter().map(|secret| secret.expose().to_owned()).collect()
     }
 
     #[test]
-    fn what_is_sent_is_a_secret_by_its_variable_and_settings_are_not() {
+    fn variables_that_are_sent_are_secrets_and_settings_are_not() {
         let sections = "target: {url: simulator, model: \"${MODEL}\"}\ndataset: {kind: prompt, text: \"say ${SAID}\"}\n\
             request: {max_tokens: \"${MOST}\", extra: {a: \"${TENANT}\", b: \"${SHORT}\", c: \"${WORD}\", d: \"${FLAG}\", e: \"${MODEL}\", api_key: literal-1}}\n";
         let env = [
@@ -328,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_that_is_part_of_a_models_name_is_not_struck() {
+    fn key_within_a_model_name_is_not_redacted() {
         let sections = |key: &str| {
             format!(
                 "target: {{url: simulator, model: m, api_key: {key}}}\ndataset: {{kind: prompt, text: x}}\n\
@@ -340,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn swept_secrets_have_no_part_in_case_ids() {
+    fn swept_secrets_are_not_in_case_ids() {
         let text = "version: 1\nname: t\ntarget: {url: simulator, model: m}\ndataset: {kind: prompt, text: x}\n\
             load: {concurrency: 1, requests: 1}\nmatrix: {request.extra.t: [\"${A}\", plain], \
             target.url: [\"http://u:first-1@h/v1/chat/completions\", \"http://u:second-1@h/v1/chat/completions\"]}\n";
@@ -371,7 +366,7 @@ mod tests {
     const HEAD: &str = "version: 1\nname: t\nload: {concurrency: 1, requests: 1}\n";
 
     #[test]
-    fn a_stored_plan_is_the_same_whatever_its_variables_hold_now() {
+    fn stored_plan_does_not_depend_on_current_variables() {
         for sections in [
             "target: {url: simulator, model: m}\ndataset: {kind: prompt, text: x}\nmatrix: {request.extra.tenant: [\"${K2}\", b]}\n",
             "target: {url: simulator, model: m}\ndataset: {kind: prompt, text: \"say ${K2} to me\"}\n",
@@ -387,7 +382,7 @@ mod tests {
     }
 
     #[test]
-    fn swept_secrets_show_nowhere() {
+    fn swept_secrets_are_not_shown() {
         let sections = "target: {url: simulator, model: m}\ndataset: {kind: prompt, text: x}\n\
             matrix: {request.extra.password: [planted-pw-1, planted-pw-2, 12345678]}\n";
         let known = read(&format!("{HEAD}{sections}"), &[], false);
@@ -398,7 +393,7 @@ mod tests {
     }
 
     #[test]
-    fn versions_in_headers_are_no_secrets() {
+    fn versions_in_headers_are_not_secrets() {
         let sections = "target: {url: simulator, model: m, headers: {anthropic-version: \"2023-06-01\", X-Title: gpt-4o-mini bench}}\ndataset: {kind: prompt, text: x}\n";
         assert!(secrets(sections, &[]).is_empty());
     }

@@ -1,4 +1,4 @@
-//! The sections of a scenario, a file each: the table of what may stand there, and how it becomes a part of a case.
+//! The sections of a scenario: their schema tables, and how they are decoded.
 
 pub(crate) mod baseline;
 pub(crate) mod dataset;
@@ -17,94 +17,101 @@ pub(crate) mod target;
 pub(crate) mod telemetry;
 
 use crate::fault::{Mistake, Review};
-use crate::tree::{Data, Entry, Node, Span};
+use crate::tree::{Entry, Node, Span};
 use llmscen_core::api::Api;
 use llmscen_core::labels::Labels;
 use std::borrow::Cow;
 use std::collections::BTreeSet;
 
-/// A case before it is decoded: the scenario with the values of one point of its matrix in place.
+/// A case before it is decoded: the scenario with the values of one point of the matrix.
 pub(crate) struct Draft<'a> {
-    /// The scenario.
     pub root: &'a Node,
     /// The values of the point.
     pub labels: &'a Labels,
-    /// The paths that the matrix sets, in this point or another.
+    /// All paths that the matrix sets.
     pub axes: &'a BTreeSet<String>,
 }
 
 impl<'a> Draft<'a> {
-    /// The value at a path.
     pub fn get(&self, path: &str) -> Option<&'a Node> {
         self.root.get(path)
     }
 
-    /// The entry at a path.
     pub fn entry(&self, path: &str) -> Option<&'a Entry> {
         self.root.entry_at(path)
     }
 
-    /// The text at a path.
+    pub fn read<T>(&self, path: &str, parse: impl FnOnce(&'a Node) -> Option<T>) -> Option<T> {
+        self.get(path).and_then(parse)
+    }
+
+    pub fn entries_at(&self, path: &str) -> &'a [Entry] {
+        self.root.entries_at(path)
+    }
+
+    pub fn items_at(&self, path: &str) -> &'a [Node] {
+        self.root.items_at(path)
+    }
+
     pub fn text(&self, path: &str) -> Option<Cow<'a, str>> {
-        self.get(path).and_then(Node::text)
+        self.read(path, Node::text)
     }
 
-    /// `true` or `false` at a path.
+    pub fn string(&self, path: &str) -> Option<String> {
+        self.read(path, Node::string)
+    }
+
     pub fn flag(&self, path: &str) -> Option<bool> {
-        if let Data::Bool(value) = self.get(path)?.data { Some(value) } else { None }
+        self.read(path, Node::flag)
     }
 
-    /// The whole number at a path, where it is none below zero.
-    pub fn count(&self, path: &str) -> Option<u64> {
-        self.get(path).and_then(Node::whole).and_then(|n| u64::try_from(n).ok())
+    /// The whole number at a path, if it fits the type.
+    pub fn count<T: TryFrom<i64>>(&self, path: &str) -> Option<T> {
+        self.read(path, Node::integer).and_then(|number| T::try_from(number).ok())
     }
 
-    /// The file that is named at a path.
+    /// The absolute path of a file.
     pub fn file(&self, path: &str, review: &Review) -> Option<String> {
         let node = self.get(path)?;
         let found = review.sources.find(node.at.file, &node.text()?)?;
         Some(found.display().to_string())
     }
 
-    /// The entry at a path, where somebody wrote it; a default is none.
+    /// The entry at a path, unless it is a default.
     pub fn written(&self, path: &str) -> Option<&'a Entry> {
-        self.entry(path).filter(|entry| entry.key_at.start < entry.key_at.end)
+        self.entry(path).filter(|entry| entry.is_written())
     }
 
-    /// The protocol.
     pub fn api(&self) -> Option<Api> {
         let name = self.text("target.api")?;
-        // Here it only remains where the matrix sets it; what the built-in server speaks then is chat.
+        // `simulator` only remains where the matrix sets it; its default protocol is chat.
         if name == target::SIMULATOR { Some(Api::OpenaiChat) } else { Api::parse(&name) }
     }
 
-    /// The mistake, and the place of the protocol where one was written.
+    /// Adds the place of `target.api`, where it is written.
     pub fn also_api(&self, mistake: Mistake, label: &str) -> Mistake {
-        match self.written("target.api") {
-            Some(entry) => mistake.also(entry.value.at, label),
-            None => mistake,
-        }
+        mistake.also_if(self.written("target.api").map(|entry| entry.value.at), label)
     }
 
-    /// Whether the matrix sets that path, in this case or another: then what belongs to the others may stand beside it.
-    pub fn swept(&self, path: &str) -> bool {
+    /// Whether the matrix sets a path: then keys for its other values may be present.
+    pub fn is_swept(&self, path: &str) -> bool {
         self.axes.contains(path)
     }
 
-    /// The entry of a key of `dataset`, which may be that of an entry of the mix.
+    /// The entry of a key of `dataset`, or of that of a mix entry.
     pub fn dataset_entry(&self, key: &str) -> Option<&'a Entry> {
-        let own = self.root.get("dataset").and_then(|data| data.entry_at(key));
+        let common = self.root.get("dataset").and_then(|data| data.entry_at(key));
         match self.get("mix").map(Node::items) {
-            None | Some([]) => own,
+            None | Some([]) => common,
             Some(mix) => mix.iter().find_map(|item| match item.get("dataset") {
                 Some(data) => data.entry_at(key),
-                None => own,
+                None => common,
             }),
         }
     }
 
-    /// Where a section's key stands, or where the scenario begins.
-    pub fn place(&self, path: &str) -> Span {
-        self.entry(path).map_or(Span { end: self.root.at.start, ..self.root.at }, |entry| entry.key_at)
+    /// The span of a key, or the start of the scenario.
+    pub fn key_span(&self, path: &str) -> Span {
+        self.entry(path).map_or(self.root.at.before(), |entry| entry.key_at)
     }
 }

@@ -1,22 +1,23 @@
-//! The settings of a resolved plan as flat paths: what two runs must have in common to be compared; and what `--set` may name.
+//! The settings of a resolved plan as flat paths, to compare runs; and the paths that `--set` accepts.
 
+use crate::resolve::hex_digest;
 use crate::schema_table::{Block, Kind};
 use crate::sections::scenario::SCENARIO;
-use crate::suggest::near;
+use crate::suggest::nearest;
 use serde_json::Value;
-use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
 use std::path::Path;
 
-/// The sections that make the numbers.
+/// Sections that influence the results.
 const SECTIONS: [&str; 6] = ["seed", "target", "request", "dataset", "mix", "load"];
-/// Of the target: where it is and how it is reached, but not what it is.
+/// Paths of the target that only say where it is and how it is reached.
 const PLACES: [&str; 6] =
     ["target.url", "target.api_key", "target.headers", "target.timeouts", "target.tls", "target.simulator.seed"];
-/// The longest text that is kept as it is.
+/// Longest text that is kept, in bytes.
 const LONG: usize = 80;
 
-/// Dotted path → value as text, of a resolved plan. Files go by their last name, for checkouts differ; long texts by a digest.
+/// Dotted path → value as text, of a resolved plan. Files are reduced to their names, because checkouts differ; long texts to a
+/// digest.
 pub fn settings(resolved: &str) -> BTreeMap<String, String> {
     let mut found = BTreeMap::new();
     let Ok(plan) = serde_yaml::from_str::<Value>(resolved) else { return found };
@@ -44,8 +45,7 @@ fn flatten(path: &str, value: &Value, found: &mut BTreeMap<String, String>) {
         other => other.to_string(),
     };
     let short = |text: String| {
-        let digest: String = Sha256::digest(text.as_bytes()).iter().take(6).map(|byte| format!("{byte:02x}")).collect();
-        if text.len() > LONG { format!("sha256:{digest}") } else { text }
+        if text.len() > LONG { format!("sha256:{}", hex_digest(&text, 6)) } else { text }
     };
     found.insert(path.to_owned(), short(text));
 }
@@ -53,14 +53,14 @@ fn flatten(path: &str, value: &Value, found: &mut BTreeMap<String, String>) {
 /// A setting of the scenario.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Setting {
-    /// Its dotted path.
+    /// Dotted path.
     pub path: String,
-    /// Its value is a secret.
+    /// Whether its value is a secret.
     pub secret: bool,
 }
 
-/// The setting whose path is `name` or ends with it, the shortest path first; `-` and `_` are the same. With `fuzzy` also the
-/// one that is spelled nearly so.
+/// The setting whose path, or its last segment, is `name`; the one with the shortest path first; `-` and `_` are equal. With
+/// `fuzzy` also a similar one.
 pub fn setting_named(name: &str, fuzzy: bool) -> Option<Setting> {
     let name = name.to_lowercase().replace('-', "_");
     let mut settings = Vec::new();
@@ -70,8 +70,8 @@ pub fn setting_named(name: &str, fuzzy: bool) -> Option<Setting> {
     let exact = settings.iter().position(|setting| setting.path == name || last(setting) == name);
     let position = exact.or_else(|| {
         let names: Vec<String> = settings.iter().map(last).collect();
-        let meant = near(&name, names.iter().map(String::as_str)).filter(|_| fuzzy)?;
-        // `--gpu-memory-utilization` only begins like `gpu`.
+        let meant = nearest(&name, names.iter().map(String::as_str)).filter(|_| fuzzy)?;
+        // `--gpu-memory-utilization` only starts like `gpu`.
         if strsim::damerau_levenshtein(&name, meant) > (name.len() / 3).max(1) {
             return None;
         }
@@ -96,7 +96,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_plan_is_flat_and_knows_no_checkout() {
+    fn settings_are_flat_and_independent_of_the_checkout() {
         let plan = format!(
             "name: x\nseed: 7\ntarget: {{url: 'http://h', model: m, simulator: {{alpha: 2ms}}}}\ndataset: {{kind: openqa, path: /home/a/qa.jsonl}}\nrequest: {{template: {{prompt: {}}}, stop: [a, b]}}\nmix: [{{name: a, weight: 2}}]\nslo: []\n",
             "long ".repeat(40)

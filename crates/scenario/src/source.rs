@@ -1,4 +1,4 @@
-//! The texts of a scenario: the only place here that reads files.
+//! The texts of a scenario. Only this module reads files.
 
 use crate::fault::{Mistake, Review};
 use crate::parse::parse;
@@ -21,45 +21,49 @@ struct Text {
     marks: OnceLock<Vec<Mark>>,
 }
 
-/// A place in a text: byte, line ends before it, and characters between the last of them and it.
-type Mark = (usize, usize, usize);
+/// A position in a text: its byte, the line ends before it, and the characters since the last line end.
+#[derive(Clone, Copy, Debug, Default)]
+struct Mark {
+    byte: usize,
+    lines: usize,
+    column: usize,
+}
 
-/// Bytes between the marks of a text, from which places are counted: thousands of faults must not each read all of it.
+/// Bytes between the marks of a text: thousands of errors must not each scan all of it.
 const STRIDE: usize = 512;
 
-/// The name of the text that a scenario's path comes from: faults of it are about the path, not about a text.
+/// The name of the text of a path argument; its errors have no source text.
 pub(crate) const COMMAND_LINE: &str = "command line";
 
-/// Names data that ships with the tool.
+/// The dataset that ships with llmscen.
 const BUILTIN: &str = "builtin";
 
-/// The texts read so far, each under the name it was asked for.
+/// The texts read so far, each with the name that errors show.
 #[derive(Debug, Default)]
 pub(crate) struct Sources {
     texts: Vec<Text>,
-    /// A stored plan is read to report on it: files it names may be gone.
+    /// Whether a stored plan is read to report on it, so that files may be missing.
     pub stored: bool,
 }
 
-/// Why a file gave no text.
+/// Why a file could not be read.
 #[derive(Debug)]
 pub(crate) enum ReadError {
-    /// It could not be read.
     Io(io::Error),
-    /// It is not UTF-8; the place of the first bad byte in the text that was kept.
+    /// Not UTF-8; the span of the first invalid byte in the converted text.
     NotUtf8(Span),
-    /// It is no text of ours at all: what it is instead.
+    /// Not text at all; what it is instead.
     NotText(&'static str),
 }
 
 impl Sources {
-    /// Takes in a text that is already here; names in it are relative to `folder`.
+    /// Adds a text; file names in it are relative to `folder`.
     pub fn add(&mut self, name: impl Into<String>, text: impl Into<Arc<str>>, folder: PathBuf) -> usize {
         self.texts.push(Text { name: name.into(), text: text.into(), folder, path: None, bad: None, marks: OnceLock::new() });
         self.texts.len() - 1
     }
 
-    /// Reads a file, once; faults call it `name`.
+    /// Reads a file once; errors show `name`.
     pub fn read(&mut self, path: &Path, name: &str) -> Result<usize, ReadError> {
         let known = self.texts.iter().position(|text| text.path.as_deref() == Some(path));
         let file = match known {
@@ -80,28 +84,26 @@ impl Sources {
         self.texts[file].bad.map_or(Ok(file), |at| Err(ReadError::NotUtf8(at)))
     }
 
-    /// The name of a text.
     pub fn name(&self, file: usize) -> &str {
         self.texts.get(file).map_or("", |text| &text.name)
     }
 
-    /// A text.
     pub fn text(&self, file: usize) -> Arc<str> {
         self.texts.get(file).map_or_else(|| Arc::from(""), |text| text.text.clone())
     }
 
     /// Line and column of a span's start, both from 1; columns count characters.
-    pub fn place(&self, at: Span) -> (usize, usize) {
+    pub fn line_and_column(&self, at: Span) -> (usize, usize) {
         let Some(known) = self.texts.get(at.file) else { return (1, 1) };
         let text = &*known.text;
         let end = if text.is_char_boundary(at.start) { at.start } else { text.len() };
         let marks = known.marks.get_or_init(|| marks(text));
-        let mark = marks[..marks.partition_point(|(byte, ..)| *byte <= end)].last().copied().unwrap_or_default();
-        let (_, lines, column) = advanced(mark, &text[mark.0..end]);
-        (lines + 1, column + 1)
+        let mark = marks[..marks.partition_point(|mark| mark.byte <= end)].last().copied().unwrap_or_default();
+        let mark = mark.advance(&text[mark.byte..end]);
+        (mark.lines + 1, mark.column + 1)
     }
 
-    /// The place of a part of a node's text; the whole node where the source writes it differently (escapes, folding).
+    /// The span of a part of a node's text; the whole node where the source is escaped or folded.
     pub fn part(&self, node: &Node, written: &str, range: Range<usize>) -> Span {
         let text = self.text(node.at.file);
         let slice = text.get(node.at.range()).unwrap_or("");
@@ -116,20 +118,19 @@ impl Sources {
         Span { file: node.at.file, start, end: start + range.len() }
     }
 
-    /// A number, `true` or `false` as it is written: `0.90` is no `0.9` to whom it is text. None for what is none of these.
+    /// A number or boolean as it is written: `0.90` is not `0.9` as text. None for other values.
     pub fn written(&self, node: &Node) -> Option<String> {
         if !matches!(node.data, Data::Int(_) | Data::Float(_) | Data::Bool(_)) {
             return None;
         }
         let text = self.text(node.at.file);
-        // What a reference stands for is written elsewhere.
-        let own = text.get(node.at.range()).filter(|text| Data::plain(text) == node.data);
-        Some(own.map_or_else(|| node.json().to_string(), str::to_owned))
+        // The value of a reference is written elsewhere.
+        let written = text.get(node.at.range()).filter(|text| Data::plain(text) == node.data);
+        Some(written.map_or_else(|| node.json().to_string(), str::to_owned))
     }
 
-    /// The file that a text names: relative to its own folder, or else to the working directory. As an absolute path, so that
-    /// a plan stored elsewhere still finds it. None where there is no such file. The word `builtin` is what ships with the
-    /// tool, unless there is a file of that name.
+    /// The absolute path of a file: relative to the folder of the text, then to the working directory. None where it does not
+    /// exist. `builtin` is a dataset that ships with llmscen, unless there is such a file.
     pub fn find(&self, file: usize, named: &str) -> Option<PathBuf> {
         let folder = self.texts.get(file).map(|text| text.folder.clone()).unwrap_or_default();
         let tried = [folder.join(named), PathBuf::from(named)];
@@ -138,8 +139,7 @@ impl Sources {
         found.or_else(|| self.stored.then(|| tried.first().and_then(|path| std::path::absolute(path).ok())).flatten())
     }
 
-    /// The file or folder that a text names, or the text itself where it is what a hub would call it: `org/name`, where
-    /// there is no folder `org` that it could be looked for in.
+    /// The absolute path of a file or folder, or a name on a hub: `org/name` where there is no folder `org`.
     pub fn find_or_hub(&self, file: usize, named: &str) -> Option<String> {
         let folder = self.texts.get(file).map(|text| text.folder.clone()).unwrap_or_default();
         let here = |named: &Path| [folder.join(named), named.to_path_buf()].iter().any(|path| path.exists());
@@ -150,31 +150,31 @@ impl Sources {
         self.find(file, named).map(|path| path.display().to_string())
     }
 
-    /// The file of that name in a text's own folder, where there is one.
-    pub fn beside(&self, file: usize, name: &str) -> Option<PathBuf> {
+    /// A file in the folder of a text.
+    pub fn file_in_folder(&self, file: usize, name: &str) -> Option<PathBuf> {
         let path = self.texts.get(file)?.folder.join(name);
         path.is_file().then_some(path)
     }
 
-    /// A found file as a reader of `file` would write it from where he stands.
-    pub fn shown(&self, file: usize, named: &str, found: &Path) -> String {
+    /// A found file as a path that users of `file` would write.
+    pub fn display_path(&self, file: usize, named: &str, found: &Path) -> String {
         let beside = Path::new(self.name(file)).parent().map(|folder| folder.join(named));
-        let beside = beside.filter(|beside| beside.canonicalize().is_ok_and(|own| own == found));
+        let beside = beside.filter(|beside| beside.canonicalize().is_ok_and(|path| path == found));
         beside.map_or(named.to_owned(), |beside| beside.display().to_string())
     }
 
-    /// The folders that a file was looked for in.
+    /// The folders in which a file was searched.
     pub fn looked_in(&self, file: usize, named: &str) -> Option<String> {
         let folder = self.texts.get(file).map(|text| text.folder.as_path()).unwrap_or(Path::new(""));
-        let own = folder.display().to_string();
-        match own.trim_start_matches("./") {
+        let folder = folder.display().to_string();
+        match folder.trim_start_matches("./") {
             _ if Path::new(named).is_absolute() => None,
             "" | "." => Some("looked in the working directory".to_owned()),
-            own => Some(format!("looked in {}/ and in the working directory", own.trim_end_matches('/'))),
+            folder => Some(format!("looked in {}/ and in the working directory", folder.trim_end_matches('/'))),
         }
     }
 
-    /// File names beside the one that was not found, for a "did you mean".
+    /// File names near a missing one, for suggestions.
     pub fn siblings(&self, file: usize, named: &str) -> Vec<String> {
         let folder = self.texts.get(file).map(|text| text.folder.clone()).unwrap_or_default();
         let sub = Path::new(named).parent().unwrap_or(Path::new(""));
@@ -189,24 +189,26 @@ impl Sources {
 fn marks(text: &str) -> Vec<Mark> {
     let mut marks = vec![Mark::default()];
     let mut last = Mark::default();
-    while text.len() - last.0 > STRIDE {
-        let next = (last.0 + STRIDE..).find(|at| text.is_char_boundary(*at)).unwrap_or(text.len());
-        last = advanced(last, &text[last.0..next]);
+    while text.len() - last.byte > STRIDE {
+        let next = (last.byte + STRIDE..).find(|at| text.is_char_boundary(*at)).unwrap_or(text.len());
+        last = last.advance(&text[last.byte..next]);
         marks.push(last);
     }
     marks
 }
 
-/// The mark behind the `part` that follows a mark.
-fn advanced((byte, lines, column): Mark, part: &str) -> Mark {
-    let column = match part.rsplit_once('\n') {
-        Some((_, line)) => line.chars().count(),
-        None => column + part.chars().count(),
-    };
-    (byte + part.len(), lines + part.matches('\n').count(), column)
+impl Mark {
+    /// The mark after `part`, which follows this one.
+    fn advance(self, part: &str) -> Mark {
+        let column = match part.rsplit_once('\n') {
+            Some((_, line)) => line.chars().count(),
+            None => self.column + part.chars().count(),
+        };
+        Mark { byte: self.byte + part.len(), lines: self.lines + part.matches('\n').count(), column }
+    }
 }
 
-/// Scenario files beside a path, in the working directory and in its folder `scenarios`, as they would be typed.
+/// Scenario files next to a path, in the working directory and in `scenarios`, as they would be typed.
 pub(crate) fn scenarios_near(path: &Path) -> Vec<String> {
     let folders = [path.parent().unwrap_or(Path::new("")), Path::new(""), Path::new("scenarios")];
     let read = |folder: &&Path| std::fs::read_dir(if folder.as_os_str().is_empty() { Path::new(".") } else { folder }).ok();
@@ -216,14 +218,14 @@ pub(crate) fn scenarios_near(path: &Path) -> Vec<String> {
     names.into_iter().collect()
 }
 
-/// A YAML file with a target; other YAML files lie about, too.
+/// A YAML file with a target, since there are other YAML files.
 fn is_scenario(path: &Path) -> bool {
     let yaml = path.extension().is_some_and(|ending| ending == "yaml" || ending == "yml");
     let starts = |line: &str| line.starts_with("target:") || line.starts_with("extends:");
     yaml && text(path).is_some_and(|text| text.lines().any(starts))
 }
 
-/// What bytes are that no UTF-8 text has. The Windows shell's `>` writes UTF-16.
+/// What a file without UTF-8 text is. The `>` of the Windows shell writes UTF-16.
 fn not_text(bytes: &[u8]) -> Option<&'static str> {
     match bytes {
         [0xff, 0xfe, ..] | [0xfe, 0xff, ..] => Some("UTF-16 text"),
@@ -231,12 +233,12 @@ fn not_text(bytes: &[u8]) -> Option<&'static str> {
     }
 }
 
-/// The text of a small file that no span points into; None where it cannot be read.
+/// The text of a small file that no error points into. None where it cannot be read.
 pub fn text(path: &Path) -> Option<String> {
     bounds::read_text(path, bounds::TEXT).ok()
 }
 
-/// `org/name`, and no file: an ending of letters alone is a file's, `Qwen2.5-7B` is none.
+/// `org/name`, but not a file: an extension of letters is a file's, so `Qwen2.5-7B` is a name.
 pub(crate) fn is_hub_name(text: &str) -> bool {
     let plain = |part: &str| {
         let fits = part.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_.".contains(&b));
@@ -247,7 +249,7 @@ pub(crate) fn is_hub_name(text: &str) -> bool {
     !file && text.split_once('/').is_some_and(|(org, name)| plain(org) && plain(name))
 }
 
-/// The body that a template names or is: a mapping stays, a text that begins with `{` is JSON, any other names a file.
+/// The body of a template: a mapping is used unchanged, a text that starts with `{` is JSON, any other is a file name.
 pub(crate) fn body(node: &Node, review: &mut Review) -> Option<Node> {
     let Data::Text(text) = &node.data else { return Some(node.clone()) };
     let file = if text.trim_start().starts_with('{') {
@@ -266,7 +268,7 @@ pub(crate) fn body(node: &Node, review: &mut Review) -> Option<Node> {
     Some(body)
 }
 
-/// The text itself, or what is in the file that `@file` names.
+/// The text, or the content of `@file`.
 pub(crate) fn at_file(node: &Node, review: &mut Review) -> Option<String> {
     let text = node.text()?;
     match text.strip_prefix('@') {
@@ -275,17 +277,22 @@ pub(crate) fn at_file(node: &Node, review: &mut Review) -> Option<String> {
     }
 }
 
-fn read(at: Span, named: &str, review: &mut Review) -> Option<usize> {
-    let Some(path) = review.sources.find(at.file, named) else {
-        let mistake = no_file(at, named, review);
-        review.push(mistake);
-        return None;
-    };
-    let shown = review.sources.shown(at.file, named, &path);
-    load(at, &path, &shown, review)
+/// The absolute path of a file. Reports a missing one.
+pub(crate) fn find_file(at: Span, named: &str, review: &mut Review) -> Option<PathBuf> {
+    let found = review.sources.find(at.file, named);
+    if found.is_none() {
+        review.push(no_file(at, named, review));
+    }
+    found
 }
 
-/// Reads a file that is called `named` at `at`.
+fn read(at: Span, named: &str, review: &mut Review) -> Option<usize> {
+    let path = find_file(at, named, review)?;
+    let display_name = review.sources.display_path(at.file, named, &path);
+    load(at, &path, &display_name, review)
+}
+
+/// Reads a file that is named at `at`.
 pub(crate) fn load(at: Span, path: &Path, named: &str, review: &mut Review) -> Option<usize> {
     let mistake = match review.sources.read(path, named) {
         Ok(file) => return Some(file),
@@ -296,14 +303,14 @@ pub(crate) fn load(at: Span, path: &Path, named: &str, review: &mut Review) -> O
         }
         Err(ReadError::NotUtf8(at)) => {
             let help = "Save the file as UTF-8.";
-            Mistake::new(at, "this file is not UTF-8", "the first byte that is not").help(help)
+            Mistake::new(at, "this file is not UTF-8", "the first invalid byte").help(help)
         }
     };
     review.push(mistake);
     None
 }
 
-/// The first line of a value: a long text is not underlined as a whole.
+/// The first line of a value: a long text is not underlined completely.
 fn head(node: &Node, text: &str) -> Span {
     let slice = text.get(node.at.range()).unwrap_or("");
     let length = slice.lines().next().map_or(0, str::len);
@@ -315,15 +322,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn places_count_characters() {
+    fn columns_count_characters() {
         let mut sources = Sources::default();
         let file = sources.add("a", "é: ü\nz: y\n", PathBuf::new());
-        assert_eq!(sources.place(Span { file, start: 4, end: 6 }), (1, 4));
-        assert_eq!(sources.place(Span { file, start: 10, end: 11 }), (2, 4));
+        assert_eq!(sources.line_and_column(Span { file, start: 4, end: 6 }), (1, 4));
+        assert_eq!(sources.line_and_column(Span { file, start: 10, end: 11 }), (2, 4));
     }
 
     #[test]
-    fn the_name_of_a_hub_is_no_path() {
+    fn hub_names_are_not_paths() {
         for name in ["Qwen/Qwen2.5-7B-Instruct", "meta-llama/Llama-3.1", "org/name"] {
             assert!(is_hub_name(name), "{name}");
         }
@@ -338,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_are_found_in_plain_and_quoted_text_only() {
+    fn parts_are_located_in_plain_and_quoted_text_only() {
         let mut sources = Sources::default();
         let file = sources.add("a", "abc 'abc' \"a\\x62c\"", PathBuf::new());
         let node = |start, end| Node::new(Span { file, start, end }, Data::Text("abc".into()));
@@ -348,7 +355,7 @@ mod tests {
     }
 
     #[test]
-    fn files_are_found_beside_the_text_that_names_them() {
+    fn files_are_found_next_to_the_text_that_names_them() {
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join("x.txt"), [b'a', 0xff]).unwrap();
         let mut sources = Sources::default();

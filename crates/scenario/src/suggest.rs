@@ -1,45 +1,51 @@
-//! "Did you mean": the nearest of the words that exist, and lists of them for a reader.
+//! Suggestions for misspelled words, and lists of words.
 
-/// Longest word that is compared, in bytes: the time grows with the square.
+/// Longest word that is compared, in bytes: the time is quadratic.
 const LONGEST: usize = 200;
 
-/// The candidate that `word` was probably meant to be: one that contains it as a dotted segment, or that is within a third of
-/// its length in edits (Damerau–Levenshtein), or one that begins like it; letter case, `-` and `_` do not count.
-pub(crate) fn near<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+/// The candidate that is most similar to `word`: one with it as a dotted segment, one within a third of its length in edits
+/// (Damerau–Levenshtein), or one with the same beginning; case is ignored, `-` and `_` are equal.
+pub(crate) fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     if word.len() > LONGEST {
         return None;
     }
-    let wanted = plain(word);
-    // Of one letter, an edit leaves nothing.
-    let room = (wanted.chars().count() / 3).max(1).min(wanted.chars().count().saturating_sub(1));
+    let normalized_word = plain(word);
+    // One edit of a single letter would match anything.
+    let max_edits = (normalized_word.chars().count() / 3).max(1).min(normalized_word.chars().count().saturating_sub(1));
     let rank = |candidate: &'a str| {
-        let own = plain(candidate);
-        let last = own.rsplit('.').next().unwrap_or(&own);
-        let whole = distance(&wanted, &own, room);
-        let tail = distance(&wanted, last, room).saturating_add(1);
-        let begins = wanted.len() > 2 && (own.starts_with(&wanted) || wanted.starts_with(&own) && own.len() > 2);
-        (whole.min(tail).min(if begins { 1 } else { usize::MAX }), candidate)
+        let normalized = plain(candidate);
+        let last = normalized.rsplit('.').next().unwrap_or(&normalized);
+        let full_distance = distance(&normalized_word, &normalized, max_edits);
+        let tail = distance(&normalized_word, last, max_edits).saturating_add(1);
+        let begins = normalized_word.len() > 2
+            && (normalized.starts_with(&normalized_word) || normalized_word.starts_with(&normalized) && normalized.len() > 2);
+        (full_distance.min(tail).min(if begins { 1 } else { usize::MAX }), candidate)
     };
     candidates
         .into_iter()
         .filter(|candidate| candidate.len() <= LONGEST)
         .map(rank)
         .min_by_key(|(distance, _)| *distance)
-        .filter(|(d, _)| *d <= room)
+        .filter(|(d, _)| *d <= max_edits)
         .map(|(_, found)| found)
 }
 
-/// The edits between two words, where their lengths allow that there are few enough.
+/// The edit distance of two words, unless their lengths differ by more than `most`.
 fn distance(a: &str, b: &str, most: usize) -> usize {
-    let apart = a.chars().count().abs_diff(b.chars().count());
-    if apart > most { usize::MAX } else { strsim::damerau_levenshtein(a, b) }
+    let length_difference = a.chars().count().abs_diff(b.chars().count());
+    if length_difference > most { usize::MAX } else { strsim::damerau_levenshtein(a, b) }
 }
 
 fn plain(word: &str) -> String {
     word.to_lowercase().replace('-', "_")
 }
 
-/// `` `a`, `b` and `c` ``, with the conjunction of choice.
+/// The label at an unknown word: the suggestion, or else `otherwise`.
+pub(crate) fn meant_or(meant: Option<&str>, otherwise: &str) -> String {
+    meant.map_or_else(|| otherwise.to_owned(), |meant| format!("did you mean `{meant}`?"))
+}
+
+/// `` `a`, `b` and `c` ``, with the given conjunction.
 pub(crate) fn list<'a>(words: impl IntoIterator<Item = &'a str>, conjunction: &str) -> String {
     let quoted: Vec<String> = words.into_iter().map(|word| format!("`{word}`")).collect();
     match quoted.split_last() {
@@ -54,21 +60,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_nearest_word_is_found_or_none() {
+    fn nearest_word_is_found() {
         let words = ["concurrency", "rate", "max_in_flight", "load.concurrency"];
-        assert_eq!(near("concurency", words), Some("concurrency"));
-        assert_eq!(near("Max-In-Flight", words), Some("max_in_flight"));
-        assert_eq!(near("rtae", words), Some("rate"));
-        assert_eq!(near("banana", words), None);
-        assert_eq!(near("pdf", ["md", "png"]), None);
-        assert_eq!(near("minimum", ["min", "max"]), Some("min"));
-        assert_eq!(near("concurrency", ["load.concurrency", "load.rate"]), Some("load.concurrency"));
-        assert_eq!(near("x", []), None);
-        assert_eq!((near("K", ["_"]), near("K", ["k"])), (None, Some("k")));
+        assert_eq!(nearest("concurency", words), Some("concurrency"));
+        assert_eq!(nearest("Max-In-Flight", words), Some("max_in_flight"));
+        assert_eq!(nearest("rtae", words), Some("rate"));
+        assert_eq!(nearest("banana", words), None);
+        assert_eq!(nearest("pdf", ["md", "png"]), None);
+        assert_eq!(nearest("minimum", ["min", "max"]), Some("min"));
+        assert_eq!(nearest("concurrency", ["load.concurrency", "load.rate"]), Some("load.concurrency"));
+        assert_eq!(nearest("x", []), None);
+        assert_eq!((nearest("K", ["_"]), nearest("K", ["k"])), (None, Some("k")));
     }
 
     #[test]
-    fn lists_read_as_prose() {
+    fn lists_are_prose() {
         assert_eq!(list(["a"], "or"), "`a`");
         assert_eq!(list(["a", "b", "c"], "or"), "`a`, `b` or `c`");
         assert_eq!(list([], "or"), "none");

@@ -1,37 +1,37 @@
-//! `matrix`: the product of lists of values, `zip` for lists that go in step, `exclude` and `include` as in GitHub Actions.
+//! `matrix`: the product of lists of values, `zip` for parallel lists, `exclude` and `include` as in GitHub Actions.
 
 pub(crate) mod case_labels;
 
 use crate::fault::{Mistake, Review};
 use crate::schema_table::{Block, Kind};
-use crate::suggest::near;
+use crate::suggest::nearest;
 use crate::tree::{Data, Entry, Node, Span};
-use crate::validate::{found, value};
+use crate::validate::{describe_actual, value};
 pub(crate) use case_labels::CaseLabels;
 use llmscen_core::labels::Scalar;
 use std::collections::{BTreeSet, HashMap};
 
-/// The axes that go in step: `zip` is one mapping, or a list of them.
-fn groups(zip: &Node) -> Vec<&Node> {
+/// The mappings of `zip`: one, or a list of them.
+fn zip_groups(zip: &Node) -> Vec<&Node> {
     match &zip.data {
         Data::List(items) => items.iter().collect(),
         _ => vec![zip],
     }
 }
 
-/// The keys of `matrix` that are no axes.
+/// The keys of `matrix` that are not axes.
 const WORDS: [&str; 3] = ["zip", "include", "exclude"];
 
 /// The paths that the matrix sets.
 pub(crate) fn paths(root: &Node) -> BTreeSet<String> {
     let Some(matrix) = root.get("matrix") else { return BTreeSet::new() };
     let axes = matrix.entries().iter().filter(|entry| !WORDS.contains(&entry.key.as_str())).map(|entry| entry.key.clone());
-    let nested = ["zip", "include"].into_iter().filter_map(|word| matrix.entry(word)).flat_map(|entry| groups(&entry.value));
+    let nested = ["zip", "include"].into_iter().filter_map(|word| matrix.entry(word)).flat_map(|entry| zip_groups(&entry.value));
     axes.chain(nested.flat_map(|group| group.entries().iter().map(|entry| entry.key.clone()))).collect()
 }
 
-/// A setting of the command line wins over the matrix: an axis of that path keeps this one value.
-pub(crate) fn fix(root: &mut Node, path: &str, value: &Node) {
+/// Replaces an axis by the value of a setting of the command line.
+pub(crate) fn override_axis(root: &mut Node, path: &str, value: &Node) {
     let Data::Map(sections) = &mut root.data else { return };
     let Some(matrix) = sections.iter_mut().find(|entry| entry.key == "matrix") else { return };
     let only = Node::new(value.at, Data::List(vec![value.clone()]));
@@ -42,18 +42,18 @@ pub(crate) fn fix(root: &mut Node, path: &str, value: &Node) {
             "zip" => zipped |= each_group(&mut entry.value, &mut |group| group.remove(path).is_some()),
             "include" => {
                 each_group(&mut entry.value, &mut |group| {
-                    let own = group.entry(path).is_some();
-                    if own {
-                        group.put(path, value.at, value.clone());
+                    let is_present = group.entry(path).is_some();
+                    if is_present {
+                        group.set_key(path, value.at, value.clone());
                     }
-                    own
+                    is_present
                 });
             }
             key if key == path => entry.value = only.clone(),
             _ => {}
         }
     }
-    entries.retain(|entry| entry.key != "zip" || !groups(&entry.value).iter().all(|group| group.entries().is_empty()));
+    entries.retain(|entry| entry.key != "zip" || !zip_groups(&entry.value).iter().all(|group| group.entries().is_empty()));
     if zipped {
         entries.push(Entry { key: path.to_owned(), key_at: value.at, value: only });
     }
@@ -66,27 +66,25 @@ fn each_group(node: &mut Node, act: &mut dyn FnMut(&mut Node) -> bool) -> bool {
     }
 }
 
-/// More cases than anybody waits for.
+/// Maximum number of cases.
 const MOST: usize = 10_000;
 
 /// One swept value of a case.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Setting {
-    /// Path of the field.
     pub path: String,
-    /// Where the matrix names it.
+    /// The span of its path in the matrix.
     pub path_at: Span,
-    /// Value.
     pub value: Node,
 }
 
 /// The swept values of one case.
 pub(crate) type Point = Vec<Setting>;
 
-/// The points of a matrix; the empty point where there is none.
+/// The points of a matrix; one empty point without a matrix.
 pub(crate) fn points(matrix: Option<&Node>, review: &mut Review) -> Vec<Point> {
     let Some(matrix) = matrix else { return vec![Point::new()] };
-    let axes: Vec<Vec<Point>> = matrix.entries().iter().flat_map(axes).collect();
+    let axes: Vec<Vec<Point>> = matrix.entries().iter().flat_map(axis_points).collect();
     let total = axes.iter().map(Vec::len).try_fold(1_usize, usize::checked_mul);
     if total.is_none_or(|total| total > MOST) {
         review.push(Mistake::new(matrix.at, format!("more than {MOST} cases"), "the product of these lists"));
@@ -95,26 +93,26 @@ pub(crate) fn points(matrix: Option<&Node>, review: &mut Review) -> Vec<Point> {
     let mut points = if axes.is_empty() { Vec::new() } else { product(&axes) };
     for row in parse_rows(matrix, "exclude") {
         let before = points.len();
-        points.retain(|point| !row.iter().all(|wanted| holds(point, wanted)));
-        if points.len() == before && !settled(&row, review) {
-            let at = whole(&row);
+        points.retain(|point| !row.iter().all(|expected| has_value(point, expected)));
+        if points.len() == before && !is_overridden(&row, review) {
+            let at = row_span(&row);
             review.push(
                 Mistake::new(at, "this `exclude` matches no case", "no case has these values")
-                    .help("Remove it, or compare it with the axes above."),
+                    .help("Remove it, or compare it with the axes."),
             );
         }
     }
-    include(&mut points, parse_rows(matrix, "include"));
+    include_rows(&mut points, parse_rows(matrix, "include"));
     if points.is_empty() {
         review.push(Mistake::new(matrix.at, "no case is left", "every case is excluded"));
     }
-    unique(&points, review);
+    check_unique(&points, review);
     points
 }
 
-fn axes(entry: &Entry) -> Vec<Vec<Point>> {
+fn axis_points(entry: &Entry) -> Vec<Vec<Point>> {
     if entry.key == "zip" {
-        return groups(&entry.value).into_iter().map(zipped).collect();
+        return zip_groups(&entry.value).into_iter().map(zipped).collect();
     }
     if WORDS.contains(&entry.key.as_str()) {
         return Vec::new();
@@ -144,19 +142,19 @@ fn parse_rows(matrix: &Node, word: &str) -> Vec<Point> {
     rows.iter().map(|row| row.entries().iter().map(|entry| setting(entry, &entry.value)).collect()).collect()
 }
 
-/// GitHub's rule: a row extends every case of the product whose own values it does not contradict, where it shares an axis with
-/// it or has none; values that rows added may be replaced. A row that extends no case is a case of its own.
-fn include(points: &mut Vec<Point>, rows: Vec<Point>) {
+/// GitHub's rule: a row extends every case of the product whose values it does not contradict, provided they share an axis or
+/// the row has none; values of earlier rows may be replaced. A row that extends no case is a new case.
+fn include_rows(points: &mut Vec<Point>, rows: Vec<Point>) {
     let original = points.clone();
     for row in rows {
         let mut used = false;
-        for (point, own) in points.iter_mut().zip(&original) {
-            let clashes = row.iter().any(|new| own.iter().any(|old| old.path == new.path) && !holds(own, new));
+        for (point, values) in points.iter_mut().zip(&original) {
+            let clashes = row.iter().any(|new| values.iter().any(|old| old.path == new.path) && !has_value(values, new));
             if clashes {
                 continue;
             }
             used = true;
-            for new in row.iter().filter(|new| !own.iter().any(|old| old.path == new.path)) {
+            for new in row.iter().filter(|new| !values.iter().any(|old| old.path == new.path)) {
                 point.retain(|old| old.path != new.path);
                 point.push(new.clone());
             }
@@ -167,12 +165,12 @@ fn include(points: &mut Vec<Point>, rows: Vec<Point>) {
     }
 }
 
-fn holds(point: &Point, wanted: &Setting) -> bool {
-    point.iter().any(|own| own.path == wanted.path && same(own.value.scalar(), wanted.value.scalar()))
+fn has_value(point: &Point, expected: &Setting) -> bool {
+    point.iter().any(|setting| setting.path == expected.path && is_same_value(setting.value.scalar(), expected.value.scalar()))
 }
 
-/// Numbers compare as numbers, also with one that is kept as it is written: `0.90` is `0.9`.
-fn same(a: Option<Scalar>, b: Option<Scalar>) -> bool {
+/// Numbers are compared as numbers, also with text: `0.90` is `0.9`.
+fn is_same_value(a: Option<Scalar>, b: Option<Scalar>) -> bool {
     match (&a, &b) {
         (Some(Scalar::Int(_) | Scalar::Float(_)), Some(other)) | (Some(other), Some(Scalar::Int(_) | Scalar::Float(_)))
             if !matches!(other, Scalar::Bool(_)) =>
@@ -183,69 +181,73 @@ fn same(a: Option<Scalar>, b: Option<Scalar>) -> bool {
     }
 }
 
-/// Whether a setting of the command line replaced one of its axes, so that a row may well have lost its cases.
-fn settled(row: &Point, review: &Review) -> bool {
+/// Whether a setting of the command line replaced an axis of the row, so that it may match no case.
+fn is_overridden(row: &Point, review: &Review) -> bool {
     row.iter().any(|setting| review.fixed.contains(&setting.path))
 }
 
-fn whole(row: &Point) -> Span {
-    let first = row.first().map_or(Span { file: 0, start: 0, end: 0 }, |setting| setting.path_at);
+fn row_span(row: &Point) -> Span {
+    let first = row.first().map_or(Span::default(), |setting| setting.path_at);
     Span { end: row.iter().map(|setting| setting.value.at.end).max().unwrap_or(first.end), ..first }
 }
 
-/// What equal points have in common: their paths and values, numbers by their value.
+/// A key that equal points share: paths and values, numbers by value.
 fn key(point: &Point) -> Vec<(&str, String)> {
     let value = |setting: &Setting| {
         let scalar = setting.value.scalar()?;
         Some(scalar.number().map_or_else(|| scalar.to_string(), |number| (number + 0.0).to_string()))
     };
-    let mut key: Vec<_> = point.iter().map(|own| (own.path.as_str(), value(own).unwrap_or_default())).collect();
+    let mut key: Vec<_> = point.iter().map(|setting| (setting.path.as_str(), value(setting).unwrap_or_default())).collect();
     key.sort();
     key
 }
 
-fn unique(points: &[Point], review: &mut Review) {
+fn check_unique(points: &[Point], review: &mut Review) {
     // Only points with the same key can be equal.
     let mut known: HashMap<Vec<(&str, String)>, Vec<usize>> = HashMap::new();
     for (index, point) in points.iter().enumerate() {
-        let equal = |other: &&Point| other.len() == point.len() && point.iter().all(|setting| holds(other, setting));
-        let alike = known.entry(key(point)).or_default();
-        let first = alike.iter().map(|at| &points[*at]).find(equal);
-        alike.push(index);
+        let equal = |other: &&Point| other.len() == point.len() && point.iter().all(|setting| has_value(other, setting));
+        let same_key = known.entry(key(point)).or_default();
+        let first = same_key.iter().map(|at| &points[*at]).find(equal);
+        same_key.push(index);
         if let Some(first) = first {
-            // Of equal cases the values that stand elsewhere are the ones that were written twice.
+            // In equal cases, values with different spans are the duplicates.
             let again = point
                 .iter()
                 .zip(first)
-                .find(|(own, other)| own.value.at != other.value.at)
-                .map(|(own, other)| (own.value.at, other.value.at));
-            let (at, other) = again.unwrap_or((whole(point), whole(first)));
-            review.push(Mistake::new(at, "the same case twice", "this value again").also(other, "first here"));
+                .find(|(setting, other)| setting.value.at != other.value.at)
+                .map(|(setting, other)| (setting.value.at, other.value.at));
+            let (at, other) = again.unwrap_or((row_span(point), row_span(first)));
+            review.push(Mistake::new(at, "the same case twice", "the second one").also(other, "first here"));
         }
     }
 }
 
-/// Files what is wrong with a matrix.
+/// Reports errors of a matrix.
 pub(crate) fn check(matrix: &Node, table: &'static Block, review: &mut Review) {
     let Data::Map(entries) = &matrix.data else {
         let help = "For example `load.concurrency: [1, 8, 64]`.";
-        return review.push(Mistake::new(matrix.at, "`matrix` must be a mapping", found(matrix, "a mapping")).help(help));
+        return review
+            .push(Mistake::new(matrix.at, "`matrix` must be a mapping", describe_actual(matrix, "a mapping")).help(help));
     };
     for entry in entries {
         match entry.key.as_str() {
-            "zip" => groups(&entry.value).into_iter().for_each(|group| in_step(group, table, review)),
+            "zip" => zip_groups(&entry.value).into_iter().for_each(|group| check_zip(group, table, review)),
             "include" | "exclude" => check_rows(entry, table, review),
-            _ => axis(entry, table, review),
+            _ => check_axis(entry, table, review),
         }
     }
-    twice(entries, review);
+    check_axes_once(entries, review);
 }
 
-fn axis(entry: &Entry, table: &'static Block, review: &mut Review) {
-    let Some(kind) = kind(entry, table, review) else { return };
+fn check_axis(entry: &Entry, table: &'static Block, review: &mut Review) {
+    let Some(kind) = sweepable_kind(entry, table, review) else { return };
     if !matches!(entry.value.data, Data::List(_)) {
-        let mistake =
-            Mistake::new(entry.value.at, format!("`{}` must be a list of values here", entry.key), found(&entry.value, "a list"));
+        let mistake = Mistake::new(
+            entry.value.at,
+            format!("`{}` must be a list of values here", entry.key),
+            describe_actual(&entry.value, "a list"),
+        );
         return review.push(match entry.value.scalar() {
             Some(one) => mistake.help(format!("For one value set `{}: {one}` outside of the matrix.", entry.key)),
             None => mistake,
@@ -255,77 +257,90 @@ fn axis(entry: &Entry, table: &'static Block, review: &mut Review) {
         review.push(Mistake::new(entry.value.at, "an axis without values", "is empty"));
     }
     for item in entry.value.items() {
-        cell(&Entry { key: entry.key.clone(), key_at: entry.key_at, value: item.clone() }, kind, review);
+        check_cell(&Entry { key: entry.key.clone(), key_at: entry.key_at, value: item.clone() }, kind, review);
     }
 }
 
-fn kind(entry: &Entry, table: &'static Block, review: &mut Review) -> Option<&'static Kind> {
+fn sweepable_kind(entry: &Entry, table: &'static Block, review: &mut Review) -> Option<&'static Kind> {
     let kind = table.kind_at(&entry.key);
     if let Some(kind) = kind.filter(|kind| kind.is_scalar()) {
         return Some(kind);
     }
     let paths = if review.is_flooded() { Vec::new() } else { table.scalar_paths() };
     let paths: Vec<String> = paths.into_iter().map(|(path, _)| path).collect();
-    let label = match (kind, near(&entry.key, paths.iter().map(String::as_str).chain(WORDS))) {
-        (Some(_), _) => "cannot be swept: it is not one value".to_owned(),
+    let label = match (kind, nearest(&entry.key, paths.iter().map(String::as_str).chain(WORDS))) {
+        (Some(_), _) => "cannot be swept: it is not a single value".to_owned(),
         (None, Some(meant)) => format!("did you mean `{meant}`?"),
         (None, None) => "does not exist".to_owned(),
     };
     let help = "A key of `matrix` is the path of a value, such as `load.concurrency`, or `zip`, `include`, `exclude`.";
-    review.push(Mistake::new(entry.key_at, format!("`{}` is no path to sweep", entry.key), label).help(help));
+    review.push(Mistake::new(entry.key_at, format!("`{}` cannot be swept", entry.key), label).help(help));
     None
 }
 
-fn cell(entry: &Entry, kind: &'static Kind, review: &mut Review) {
+fn check_cell(entry: &Entry, kind: &'static Kind, review: &mut Review) {
     match entry.value.data {
         Data::List(_) | Data::Map(_) | Data::Null => {
             review.push(Mistake::new(
                 entry.value.at,
                 "a swept value must be text, a number, `true` or `false`",
-                found(&entry.value, "one value"),
+                describe_actual(&entry.value, "one value"),
             ));
         }
         _ => value(entry, kind, review),
     }
 }
 
-fn in_step(group: &Node, table: &'static Block, review: &mut Review) {
+fn check_zip(group: &Node, table: &'static Block, review: &mut Review) {
     if !matches!(group.data, Data::Map(_)) {
-        return review.push(Mistake::new(group.at, "`zip` must be a mapping, or a list of mappings", found(group, "a mapping")));
+        return review.push(Mistake::new(
+            group.at,
+            "`zip` must be a mapping, or a list of mappings",
+            describe_actual(group, "a mapping"),
+        ));
     }
-    group.entries().iter().for_each(|entry| axis(entry, table, review));
+    group.entries().iter().for_each(|entry| check_axis(entry, table, review));
     let Some(first) = group.entries().first() else { return };
     let length = first.value.items().len();
     for other in group.entries().iter().skip(1).filter(|other| other.value.items().len() != length) {
         let values = |n: usize| if n == 1 { "1 value".to_owned() } else { format!("{n} values") };
-        let own = values(other.value.items().len());
-        let mistake = Mistake::new(other.value.at, "zipped lists of unequal length", own).also(first.value.at, values(length));
-        review.push(mistake.help("Lists under `zip` go in step: the first value with the first, the second with the second."));
+        let length_here = values(other.value.items().len());
+        let mistake =
+            Mistake::new(other.value.at, "zipped lists of unequal length", length_here).also(first.value.at, values(length));
+        review.push(
+            mistake.help(
+                "Values of lists under `zip` are combined one by one: the first with the first, the second with the second.",
+            ),
+        );
     }
 }
 
 fn check_rows(list: &Entry, table: &'static Block, review: &mut Review) {
     let Data::List(items) = &list.value.data else {
         let message = format!("`{}` must be a list of mappings", list.key);
-        return review.push(Mistake::new(list.value.at, message, found(&list.value, "a list")));
+        return review.push(Mistake::new(list.value.at, message, describe_actual(&list.value, "a list")));
     };
     for item in items {
         if item.entries().is_empty() {
             review.push(Mistake::new(item.at, format!("an empty row of `{}`", list.key), "expected paths and their values"));
         }
         for entry in item.entries() {
-            if let Some(kind) = kind(entry, table, review) {
-                cell(entry, kind, review);
+            if let Some(kind) = sweepable_kind(entry, table, review) {
+                check_cell(entry, kind, review);
             }
         }
     }
 }
 
-fn twice(entries: &[Entry], review: &mut Review) {
-    let mut seen: BTreeSet<&str> = entries.iter().map(|entry| entry.key.as_str()).collect();
-    for group in entries.iter().filter(|entry| entry.key == "zip").flat_map(|entry| groups(&entry.value)) {
-        for entry in group.entries().iter().filter(|entry| !seen.insert(&entry.key)) {
-            review.push(Mistake::new(entry.key_at, format!("`{}` is swept twice", entry.key), "a second axis for the same path"));
+fn check_axes_once(entries: &[Entry], review: &mut Review) {
+    let mut paths: BTreeSet<&str> = entries.iter().map(|entry| entry.key.as_str()).collect();
+    for group in entries.iter().filter(|entry| entry.key == "zip").flat_map(|entry| zip_groups(&entry.value)) {
+        for entry in group.entries().iter().filter(|entry| !paths.insert(&entry.key)) {
+            review.push(Mistake::new(
+                entry.key_at,
+                format!("`{}` is swept twice", entry.key),
+                "a second axis with the same path",
+            ));
         }
     }
 }
@@ -346,15 +361,15 @@ mod tests {
     }
 
     #[test]
-    fn the_first_axis_turns_slowest_and_zipped_lists_go_in_step() {
+    fn first_axis_varies_slowest_and_zipped_lists_are_parallel() {
         let (points, faults) = expand("a: [1, 2]\nzip: {b: [3, 4], c: [x, y]}");
         assert_eq!(points, ["a=1 b=3 c=x", "a=1 b=4 c=y", "a=2 b=3 c=x", "a=2 b=4 c=y"]);
         assert!(faults.is_empty());
     }
 
     #[test]
-    fn rows_are_excluded_and_included_as_on_github() {
-        // The example of GitHub's documentation of `include`.
+    fn exclude_and_include_follow_github() {
+        // The example in GitHub's documentation of `include`.
         let (points, _) = expand(
             "fruit: [apple, pear]\nanimal: [cat, dog]\ninclude:\n- {color: green}\n- {color: pink, animal: cat}\n- {fruit: apple, shape: circle}\n- {fruit: banana}\n- {fruit: banana, animal: cat}",
         );
@@ -373,7 +388,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_without_a_case_and_cases_without_a_difference_are_faults() {
+    fn rows_without_a_case_and_duplicate_cases_are_errors() {
         assert_eq!(expand("a: [1, 2]\nexclude: [{a: 3}]").1, ["2:12 this `exclude` matches no case"]);
         assert_eq!(expand("a: [1, 2, 1]").1, ["1:11 the same case twice"]);
         assert_eq!(expand("a: [1]\nexclude: [{a: 1}]").1, ["1:1 no case is left"]);

@@ -1,4 +1,4 @@
-//! Scenario to plan, from outside.
+//! Tests of the compilation from text to plan.
 
 mod faults;
 mod limits;
@@ -11,7 +11,7 @@ use llmscen_core::units::Nanos;
 use proptest::prelude::*;
 use serde_json::json;
 
-/// The plan of a text that must be sound.
+/// The plan of a valid text.
 pub(crate) fn plan(yaml: &str) -> Plan {
     load_with(yaml, &[], &[]).unwrap_or_else(|faults| panic!("{}", faults.render(false, 100))).plan
 }
@@ -38,7 +38,7 @@ const BASE: &str =
     "version: 1\nname: t\ntarget: {url: simulator}\ndataset: openqa\nload: {concurrency: 8, requests: 10x, warmup: 1x}\n";
 
 #[test]
-fn defaults_are_spelled_out_in_the_plan() {
+fn plan_has_all_defaults() {
     let plan = plan(BASE);
     let [case] = plan.cases.as_slice() else { panic!("{} cases", plan.cases.len()) };
     assert_eq!((case.id.as_str(), plan.seed.0, plan.rounds, plan.pause), ("base", 42, 1, Nanos::ZERO));
@@ -50,14 +50,14 @@ fn defaults_are_spelled_out_in_the_plan() {
 }
 
 #[test]
-fn api_simulator_is_url_simulator() {
+fn api_simulator_equals_url_simulator() {
     let said = plan(&BASE.replace("{url: simulator}", "{api: simulator, simulator: {alpha: 1ms}}"));
     assert!(matches!(&said.cases[0].target.place, Place::Simulator { server, .. } if server.alpha == Nanos::from_millis(1)));
     assert_eq!(said, plan(&BASE.replace("{url: simulator}", "{url: simulator, simulator: {alpha: 1ms}}")));
 }
 
 #[test]
-fn variables_take_the_type_of_their_value() {
+fn variables_get_the_type_of_their_value() {
     let yaml = "version: 1\nname: t\nvars: {n: \"${N:-4}\", host: 'h${PORT}', list: [a, b]}\ntarget: {url: \"http://{{ vars.host }}/v1/chat/completions\", model: \"{{ vars.list }}\"}\ndataset: {kind: prompt, text: \"$${X} {{ \\\"{{\\\" }} {{ target.url }}\"}\nload: {concurrency: \"{{ vars.n }}\", requests: \"${R:-${Q:-7}}\"}\n";
     let plan = load_with(yaml, &[("PORT", "80"), ("R", "")], &[]).unwrap().plan;
     let case = &plan.cases[0];
@@ -70,7 +70,7 @@ fn variables_take_the_type_of_their_value() {
 }
 
 #[test]
-fn references_to_swept_fields_wait_for_their_case() {
+fn references_to_swept_fields_are_replaced_per_case() {
     let yaml = format!(
         "{BASE}request: {{extra: {{user: \"{{{{ target.model }}}}-{{{{ prompt }}}}\"}}}}\nmatrix: {{target.model: [a, b], vars.x: [p]}}\ndescription: \"{{{{ vars.x }}}}\"\n"
     );
@@ -81,7 +81,7 @@ fn references_to_swept_fields_wait_for_their_case() {
 }
 
 #[test]
-fn settings_win_over_the_file_and_over_the_matrix() {
+fn settings_override_the_file_and_the_matrix() {
     let yaml = format!(
         "{BASE}matrix: {{load.concurrency: [1, 2], zip: {{dataset.order: [shuffle, sequential], load.requests: [5, 6]}}}}\nslo: [{{expr: error_rate < 1%, when: {{load.concurrency: 2}}}}]\n"
     );
@@ -103,7 +103,7 @@ fn settings_win_over_the_file_and_over_the_matrix() {
 }
 
 #[test]
-fn a_chain_of_files_is_merged_and_each_names_its_own_files() {
+fn extended_files_are_merged_and_resolve_their_own_paths() {
     let folder = tempfile::tempdir().unwrap();
     let write = |name: &str, text: &str| std::fs::write(folder.path().join(name), text).unwrap();
     std::fs::create_dir(folder.path().join("sub")).unwrap();
@@ -129,7 +129,7 @@ fn a_chain_of_files_is_merged_and_each_names_its_own_files() {
     assert_eq!(plan.cases[0].request.sampling["stop"], json!(["c"]));
 }
 
-/// The plan of a plan's resolved text, run from another folder.
+/// The plan of a plan's resolved text, read from another folder.
 pub(crate) fn reloaded(plan: &Plan, env: &[(&str, &str)]) -> Plan {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("plan.yaml");
@@ -148,7 +148,7 @@ fn shipped() -> Vec<(String, std::path::PathBuf)> {
 }
 
 #[test]
-fn the_resolved_plan_of_every_shipped_scenario_loads_as_the_same_plan() {
+fn resolved_plans_of_shipped_scenarios_load_as_the_same_plan() {
     for (name, path) in shipped() {
         let loaded = load_file(&path).unwrap();
         assert_eq!(loaded.plan, reloaded(&loaded.plan, &[]));
@@ -158,7 +158,7 @@ fn the_resolved_plan_of_every_shipped_scenario_loads_as_the_same_plan() {
 }
 
 #[test]
-fn every_shipped_scenario_takes_a_server_from_the_environment() {
+fn shipped_scenarios_read_the_server_from_the_environment() {
     let without = ["quickstart", "slo-fail", "local", "local-speed"];
     for (name, path) in shipped().iter().filter(|(name, _)| !without.contains(&name.as_str())) {
         let env = owned(&[("LLM_URL", "https://example.org/v1/x"), ("LLM_MODEL", "m")]);
@@ -205,7 +205,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 32, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn expansion_does_not_depend_on_the_order_of_unrelated_keys(order in Just((0..8usize).collect::<Vec<_>>()).prop_shuffle()) {
+    fn expansion_does_not_depend_on_key_order(order in Just((0..8usize).collect::<Vec<_>>()).prop_shuffle()) {
         let sections = [
             "version: 1", "name: t", "target: {url: simulator, gpus: 2, model: a}", "dataset: {kind: random, tokens: 5}",
             "load: {requests: 10x, warmup: 1}", "request: {temperature: 0, top_k: 3}", "slo: [error_rate < 1%]",
@@ -218,7 +218,7 @@ proptest! {
 }
 
 #[test]
-fn a_setting_takes_text_that_yaml_refuses() {
+fn settings_accept_text_that_is_not_yaml() {
     let base =
         "version: 1\nname: t\ntarget: {url: simulator}\ndataset: {kind: prompt, text: x}\nload: {concurrency: 1, requests: 1}\n";
     let text = |value: &str| {
@@ -239,7 +239,7 @@ fn a_setting_takes_text_that_yaml_refuses() {
 }
 
 #[test]
-fn a_setting_takes_lists_and_mappings_and_nothing() {
+fn settings_accept_lists_mappings_and_nothing() {
     let base = "version: 1\nname: t\ntarget: {url: simulator}\ndataset: {kind: prompt, text: x, system: s}\nload: {}\n";
     let set =
         [("load.stages", "[{ rate: 8/s, for: 30s }, { rate: 0/s, for: 5s }]"), ("dataset.system", ""), ("request.extra", "a: 1")];

@@ -1,4 +1,4 @@
-//! The YAML text as a tree that remembers where every piece of it stands.
+//! YAML as a tree with the position of every node.
 
 use llmscen_core::labels::Scalar;
 use serde_json::{Map, Number, Value};
@@ -6,83 +6,78 @@ use std::borrow::Cow;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// A range of bytes in one of the texts that were read.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+/// A byte range in one of the texts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Span {
     /// Index of the text.
     pub file: usize,
-    /// First byte.
     pub start: usize,
-    /// One past the last byte.
     pub end: usize,
 }
 
 impl Span {
-    /// The bytes.
     pub fn range(self) -> Range<usize> {
         self.start..self.end
     }
+
+    /// The empty span at its start: the place of something that is not written.
+    pub fn before(self) -> Span {
+        Span { end: self.start, ..self }
+    }
 }
 
-/// A piece of a text that was put together from variables.
+impl Entry {
+    /// Whether it is in the file; a default has an empty span.
+    pub fn is_written(&self) -> bool {
+        self.key_at.start < self.key_at.end
+    }
+}
+
+/// A piece of a text with variables.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Part {
-    /// Text as it stands.
     Literal(String),
-    /// The value of an environment variable that is set.
+    /// The value of an environment variable.
     Env {
-        /// Its name.
         name: String,
-        /// What it held.
         value: String,
     },
-    /// A reference to a swept field: its value differs from case to case.
+    /// A reference to a swept field, whose value differs between cases.
     Ref(String),
 }
 
-/// A value, where it stands, and what it was put together from.
+/// A value with its position.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Node {
-    /// Where.
     pub at: Span,
-    /// What.
     pub data: Data,
-    /// The pieces, where variables were replaced in it.
+    /// The pieces, if it contained variables.
     pub parts: Option<Arc<[Part]>>,
 }
 
-/// The kinds of value that YAML knows.
+/// The YAML types.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Data {
-    /// `null`, `~` or nothing at all.
+    /// `null`, `~` or nothing.
     Null,
-    /// `true` or `false`.
     Bool(bool),
-    /// A whole number.
     Int(i64),
-    /// Any other number.
     Float(f64),
-    /// Text.
     Text(String),
-    /// A list.
     List(Vec<Node>),
-    /// A mapping in the order of the text; its keys are unique.
+    /// A mapping in the order of the text, with unique keys.
     Map(Vec<Entry>),
 }
 
-/// A key and its value.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Entry {
-    /// Key.
     pub key: String,
-    /// Where the key stands.
     pub key_at: Span,
-    /// Value.
     pub value: Node,
 }
 
 impl Data {
-    /// An unquoted scalar by the YAML 1.2 core schema: `yes` and `012` hold no surprises.
+    /// Parses an unquoted scalar by the YAML 1.2 core schema, in which `yes` is text and `012` is twelve.
     pub fn plain(text: &str) -> Data {
         match text {
             "" | "~" | "null" | "Null" | "NULL" => return Data::Null,
@@ -111,12 +106,11 @@ impl Data {
 }
 
 impl Node {
-    /// A value that stands at `at`.
     pub fn new(at: Span, data: Data) -> Node {
         Node { at, data, parts: None }
     }
 
-    /// What it is, for a sentence such as "found a list".
+    /// Its type, for messages such as "found a list".
     pub fn noun(&self) -> &'static str {
         match self.data {
             Data::Null => "nothing",
@@ -128,17 +122,16 @@ impl Node {
         }
     }
 
-    /// Whether there is nothing.
     pub fn is_null(&self) -> bool {
         self.data == Data::Null
     }
 
-    /// Whether it waits for the value of a swept field.
+    /// Whether it refers to a swept field whose value is not known yet.
     pub fn is_open(&self) -> bool {
         self.parts.iter().any(|parts| parts.iter().any(|part| matches!(part, Part::Ref(_))))
     }
 
-    /// The text; a number that a variable held counts as text too, for nobody could have quoted it.
+    /// The text. A number from a variable counts as text too, because it could not be quoted.
     pub fn text(&self) -> Option<Cow<'_, str>> {
         match &self.data {
             Data::Text(text) => Some(Cow::Borrowed(text)),
@@ -147,12 +140,18 @@ impl Node {
         }
     }
 
-    /// The whole number.
-    pub fn whole(&self) -> Option<i64> {
+    pub fn string(&self) -> Option<String> {
+        self.text().map(Cow::into_owned)
+    }
+
+    pub fn flag(&self) -> Option<bool> {
+        if let Data::Bool(value) = self.data { Some(value) } else { None }
+    }
+
+    pub fn integer(&self) -> Option<i64> {
         if let Data::Int(value) = self.data { Some(value) } else { None }
     }
 
-    /// The number.
     pub fn number(&self) -> Option<f64> {
         match self.data {
             Data::Int(value) => Some(value as f64),
@@ -161,7 +160,7 @@ impl Node {
         }
     }
 
-    /// The value of a swept field.
+    /// The value as a label.
     pub fn scalar(&self) -> Option<Scalar> {
         match &self.data {
             Data::Bool(value) => Some(Scalar::Bool(*value)),
@@ -172,22 +171,21 @@ impl Node {
         }
     }
 
-    /// The entries; none where it is not a mapping.
+    /// The entries; empty if it is not a mapping.
     pub fn entries(&self) -> &[Entry] {
         if let Data::Map(entries) = &self.data { entries } else { &[] }
     }
 
-    /// The items; none where it is not a list.
+    /// The items; empty if it is not a list.
     pub fn items(&self) -> &[Node] {
         if let Data::List(items) = &self.data { items } else { &[] }
     }
 
-    /// The entry of that key, `null` or not.
+    /// The entry of a key, also one with `null`.
     pub fn entry(&self, key: &str) -> Option<&Entry> {
         self.entries().iter().find(|entry| entry.key == key)
     }
 
-    /// The value as JSON.
     pub fn json(&self) -> Value {
         match &self.data {
             Data::Null => Value::Null,
@@ -200,14 +198,14 @@ impl Node {
         }
     }
 
-    /// The item of a list that has that name, or else that index.
+    /// The index of the item with that name, or of that index.
     fn item(&self, name: &str) -> Option<usize> {
-        let own = |item: &Node| item.entry("name").and_then(|entry| entry.value.text()).as_deref() == Some(name);
+        let has_name = |item: &Node| item.entry("name").and_then(|entry| entry.value.text()).as_deref() == Some(name);
         let index = || name.parse().ok().filter(|&index: &usize| index < self.items().len());
-        self.items().iter().position(own).or_else(index)
+        self.items().iter().position(has_name).or_else(index)
     }
 
-    /// The entry at a dotted path, where it holds something; an item of a list is named by its `name` or its index.
+    /// The entry at a dotted path, unless it is null. Items of a list are addressed by `name` or index.
     pub fn entry_at(&self, path: &str) -> Option<&Entry> {
         if let (Data::List(items), Some((head, rest))) = (&self.data, path.split_once('.')) {
             return items.get(self.item(head)?)?.entry_at(rest);
@@ -219,20 +217,39 @@ impl Node {
         found.filter(|entry| !entry.value.is_null())
     }
 
-    /// The value at a dotted path; `null` is absent.
+    /// The value at a dotted path, unless it is null.
     pub fn get(&self, path: &str) -> Option<&Node> {
         self.entry_at(path).map(|entry| &entry.value)
     }
 
-    /// Removes a key.
+    /// Parses the value at a dotted path.
+    pub fn read<T>(&self, path: &str, parse: impl FnOnce(&Node) -> Option<T>) -> Option<T> {
+        self.get(path).and_then(parse)
+    }
+
+    /// The entries at a dotted path; empty if there is no mapping.
+    pub fn entries_at(&self, path: &str) -> &[Entry] {
+        self.get(path).map(Node::entries).unwrap_or_default()
+    }
+
+    /// The items at a dotted path; empty if there is no list.
+    pub fn items_at(&self, path: &str) -> &[Node] {
+        self.get(path).map(Node::items).unwrap_or_default()
+    }
+
+    /// The entries whose values are texts.
+    pub fn string_pairs(&self) -> impl Iterator<Item = (String, String)> {
+        self.entries().iter().filter_map(|entry| Some((entry.key.clone(), entry.value.string()?)))
+    }
+
     pub fn remove(&mut self, key: &str) -> Option<Entry> {
         let Data::Map(entries) = &mut self.data else { return None };
         let index = entries.iter().position(|entry| entry.key == key)?;
         Some(entries.remove(index))
     }
 
-    /// Puts a value at a dotted path; what stands in the way is replaced by mappings, but for the items of a list: there is
-    /// none where it has no such item.
+    /// Sets the value at a dotted path. Scalars on the way are replaced by mappings; an item that a list does not have is
+    /// ignored.
     pub fn set(&mut self, path: &str, key_at: Span, value: Node) {
         if let (Data::List(_), Some((head, rest))) = (&self.data, path.split_once('.')) {
             let index = self.item(head);
@@ -244,10 +261,10 @@ impl Node {
             return;
         }
         match path.split_once('.') {
-            None => self.put(path, key_at, value),
+            None => self.set_key(path, key_at, value),
             Some((head, rest)) => {
                 if self.entry(head).is_none() {
-                    self.put(head, key_at, Node::new(key_at, Data::Null));
+                    self.set_key(head, key_at, Node::new(key_at, Data::Null));
                 }
                 if let Data::Map(entries) = &mut self.data {
                     let inner = entries.iter_mut().filter(|entry| entry.key == head);
@@ -257,11 +274,11 @@ impl Node {
         }
     }
 
-    /// Puts a value at a key, dots and all.
-    pub fn put(&mut self, key: &str, key_at: Span, value: Node) {
+    /// Sets the value of a key, which may contain dots.
+    pub fn set_key(&mut self, key: &str, key_at: Span, value: Node) {
         let entry = Entry { key: key.to_owned(), key_at, value };
         match &mut self.data {
-            Data::Map(entries) => match entries.iter().position(|own| own.key == key) {
+            Data::Map(entries) => match entries.iter().position(|entry| entry.key == key) {
                 Some(index) => entries[index] = entry,
                 None => entries.push(entry),
             },
@@ -270,7 +287,11 @@ impl Node {
     }
 }
 
-/// The text that the parts make; a reference stays as it was written.
+pub(crate) fn last_segment(path: &str) -> &str {
+    path.rsplit('.').next().unwrap_or(path)
+}
+
+/// The text of the parts; references stay as written.
 pub(crate) fn joined(parts: &[Part]) -> String {
     parts
         .iter()
@@ -308,31 +329,31 @@ mod tests {
     }
 
     #[test]
-    fn setting_a_path_replaces_what_stands_in_its_way() {
-        let at = Span { file: 0, start: 0, end: 0 };
+    fn setting_a_path_replaces_scalars_on_the_way() {
+        let at = Span::default();
         let mut node = Node::new(at, Data::Map(Vec::new()));
         node.set("load.rate", at, Node::new(at, Data::Text("8/s".into())));
         node.set("load.rate.deep", at, Node::new(at, Data::Int(1)));
         assert_eq!(node.json(), serde_json::json!({ "load": { "rate": { "deep": 1 } } }));
-        assert_eq!(node.get("load.rate.deep").and_then(Node::whole), Some(1));
+        assert_eq!(node.get("load.rate.deep").and_then(Node::integer), Some(1));
         assert_eq!(node.get("load.rate.other"), None);
     }
 
     #[test]
-    fn items_of_a_list_are_reached_by_name_and_by_index() {
-        let at = Span { file: 0, start: 0, end: 0 };
+    fn list_items_are_addressed_by_name_and_index() {
+        let at = Span::default();
         let item = |name: &str| {
             let mut item = Node::new(at, Data::Map(Vec::new()));
-            item.put("name", at, Node::new(at, Data::Text(name.into())));
+            item.set_key("name", at, Node::new(at, Data::Text(name.into())));
             item
         };
         let mut node = Node::new(at, Data::Map(Vec::new()));
-        node.put("mix", at, Node::new(at, Data::List(vec![item("a"), item("b")])));
+        node.set_key("mix", at, Node::new(at, Data::List(vec![item("a"), item("b")])));
         for (path, weight) in [("mix.b.weight", 3), ("mix.0.weight", 2), ("mix.c.weight", 9), ("mix.2.weight", 9)] {
             node.set(path, at, Node::new(at, Data::Int(weight)));
         }
         let known = serde_json::json!({ "mix": [{ "name": "a", "weight": 2 }, { "name": "b", "weight": 3 }] });
-        assert_eq!((node.json(), node.get("mix.1.weight").and_then(Node::whole)), (known, Some(3)));
+        assert_eq!((node.json(), node.get("mix.1.weight").and_then(Node::integer)), (known, Some(3)));
         assert_eq!((node.get("mix.c.weight"), node.get("mix.2.name")), (None, None));
     }
 }

@@ -1,20 +1,20 @@
-//! A tree held against the tables: unknown keys, wrong types, values out of range, things left out. Everything is looked at;
-//! nothing stops at the first mistake.
+//! Checks a tree against the schema tables: unknown keys, wrong types, values out of range, missing keys. All errors are
+//! reported, not only the first.
 
 use crate::fault::{Mistake, Review};
 use crate::schema_table::{Block, Field, Kind};
 use crate::sections::scenario::SCENARIO;
-use crate::suggest::{list, near};
-use crate::sweep;
+use crate::suggest::{list, meant_or, nearest};
 use crate::tree::{Data, Entry, Node, Span};
+use crate::{source, sweep};
 
-/// Holds the whole scenario against its table.
+/// Checks a whole scenario.
 pub(crate) fn scenario(root: &Node, table: &'static Block, review: &mut Review) {
     keys(root.entries(), table, "a scenario", review);
     review.section.clear();
-    let top = Span { end: root.at.start, ..root.at };
+    let top = root.at.before();
     missing(root, table, "a scenario", top, review);
-    // The matrix comes last, for it is held against all the other tables.
+    // The matrix is last, because it is checked against all other tables.
     if let Some(matrix) = root.get("matrix") {
         review.section = "matrix".to_owned();
         sweep::check(matrix, table, review);
@@ -35,8 +35,7 @@ fn block(entry: &Entry, table: &'static Block, review: &mut Review) {
     missing(&entry.value, table, &owner, entry.key_at, review);
 }
 
-/// Checks the keys of a mapping. Keys that follow an empty block and belong to it are one mistake: they are
-/// not indented.
+/// Checks the keys of a mapping. Keys of an empty block that follow it are one error: they are not indented.
 fn keys(entries: &[Entry], table: &'static Block, owner: &str, review: &mut Review) {
     let top = std::ptr::eq(table, &SCENARIO);
     let mut rest = entries;
@@ -48,7 +47,8 @@ fn keys(entries: &[Entry], table: &'static Block, owner: &str, review: &mut Revi
             Kind::Block(inner) if entry.value.is_null() => Some(inner),
             _ => None,
         });
-        let belongs = |next: &&Entry| table.field(&next.key).is_none() && inner.is_some_and(|own| own.field(&next.key).is_some());
+        let belongs =
+            |next: &&Entry| table.field(&next.key).is_none() && inner.is_some_and(|block| block.field(&next.key).is_some());
         let children: Vec<&str> = after.iter().take_while(belongs).map(|next| next.key.as_str()).collect();
         match after.first().filter(|_| !children.is_empty()) {
             Some(first) => {
@@ -62,7 +62,7 @@ fn keys(entries: &[Entry], table: &'static Block, owner: &str, review: &mut Revi
     }
 }
 
-/// `concurrency:8`, where a key and its value were meant.
+/// `concurrency:8`, where a key and its value are meant.
 fn tight(text: &str, at: Span, table: &'static Block) -> Option<Mistake> {
     let (key, value) = text.split_once(':')?;
     table.field(key).filter(|_| !value.is_empty())?;
@@ -90,24 +90,24 @@ fn unknown_key(entry: &Entry, table: &'static Block, owner: &str) -> Mistake {
         return mistake;
     }
     let message = format!("unknown key `{}`", entry.key);
-    if let Some(meant) = near(&entry.key, table.names()) {
+    if let Some(meant) = nearest(&entry.key, table.names()) {
         return Mistake::new(entry.key_at, message, format!("did you mean `{meant}`?"));
     }
     let mistake = Mistake::new(entry.key_at, message, format!("not a key of {owner}"));
     mistake.help(format!("Keys of {owner} are {}.", list(table.names(), "and")))
 }
 
-/// Unknown keys that are compared with the missing ones.
+/// Maximum number of unknown keys that are compared with missing ones.
 const MOST_STRANGE: usize = 200;
 
 fn missing(node: &Node, table: &'static Block, owner: &str, at: Span, review: &mut Review) {
-    // A key that was probably meant to be the missing one is reported already.
-    let strange = || {
+    // An unknown key that resembles the missing one is already reported.
+    let resembled = || {
         let unknown = node.entries().iter().filter(|entry| table.field(&entry.key).is_none()).take(MOST_STRANGE);
-        unknown.filter_map(|entry| near(&entry.key, table.names())).collect::<Vec<&str>>()
+        unknown.filter_map(|entry| nearest(&entry.key, table.names())).collect::<Vec<&str>>()
     };
-    let strange = std::cell::LazyCell::new(strange);
-    let meant = |field: &Field| strange.contains(&field.name);
+    let resembled = std::cell::LazyCell::new(resembled);
+    let meant = |field: &Field| resembled.contains(&field.name);
     let absent = |field: &&Field| {
         let instead = field.instead.is_some_and(|key| node.entry(key).is_some());
         field.required && !instead && node.entry(field.name).is_none() && !meant(field)
@@ -133,14 +133,14 @@ fn example(field: &Field) -> String {
     field.example.map_or_else(|| field.doc.to_owned(), |example| format!("For example `{}: {example}`.", field.name))
 }
 
-/// Holds one value against its kind.
+/// Checks a value against its kind.
 pub(crate) fn value(entry: &Entry, kind: &'static Kind, review: &mut Review) {
     let node = &entry.value;
     let expected = match kind {
         _ if node.is_open() => return,
         Kind::Bool if !matches!(node.data, Data::Bool(_)) => "`true` or `false`".to_owned(),
-        Kind::Whole(low, high) if !node.whole().is_some_and(|n| (*low..=*high).contains(&n)) => whole_range(*low, *high),
-        Kind::Number(low, high) if !node.number().is_some_and(|n| (*low..=*high).contains(&n)) => range(*low, *high),
+        Kind::Whole(low, high) if !node.integer().is_some_and(|n| (*low..=*high).contains(&n)) => whole_range(*low, *high),
+        Kind::Number(low, high) if !node.number().is_some_and(|n| (*low..=*high).contains(&n)) => number_range(*low, *high),
         Kind::Text | Kind::Secret if node.text().is_none() => return review.push(not_text(entry)),
         Kind::Template if node.text().is_none() && !matches!(node.data, Data::Map(_)) => {
             "a file name, or the body as a mapping".to_owned()
@@ -162,11 +162,11 @@ pub(crate) fn value(entry: &Entry, kind: &'static Kind, review: &mut Review) {
 }
 
 fn must_be(entry: &Entry, expected: &str) -> Mistake {
-    Mistake::new(entry.value.at, format!("`{}` must be {expected}", entry.key), found(&entry.value, expected))
+    Mistake::new(entry.value.at, format!("`{}` must be {expected}", entry.key), describe_actual(&entry.value, expected))
 }
 
-/// What stands there instead, for the words under the underline.
-pub(crate) fn found(node: &Node, expected: &str) -> String {
+/// Describes the actual value, for the label.
+pub(crate) fn describe_actual(node: &Node, expected: &str) -> String {
     match &node.data {
         Data::Text(text) if ["yes", "no", "on", "off"].contains(&text.as_str()) => format!("`{text}` is text in YAML 1.2"),
         Data::Float(_) if expected.contains("whole") => "this is not a whole number".to_owned(),
@@ -184,9 +184,11 @@ fn not_text(entry: &Entry) -> Mistake {
     }
 }
 
-fn whole_range(low: i64, high: i64) -> String {
+pub(crate) fn whole_range(low: i64, high: i64) -> String {
     if low == high {
         format!("{low}")
+    } else if low == i64::MIN {
+        "a whole number".to_owned()
     } else if high >= i64::from(u32::MAX) {
         format!("a whole number, {low} or more")
     } else {
@@ -194,7 +196,7 @@ fn whole_range(low: i64, high: i64) -> String {
     }
 }
 
-fn range(low: f64, high: f64) -> String {
+pub(crate) fn number_range(low: f64, high: f64) -> String {
     match (low.is_finite(), high.is_finite()) {
         (true, true) => format!("a number from {low} to {high}"),
         (true, false) if low == f64::MIN_POSITIVE => "a number above 0".to_owned(),
@@ -205,25 +207,23 @@ fn range(low: f64, high: f64) -> String {
 
 fn file(entry: &Entry, review: &mut Review) {
     let Some(named) = entry.value.text() else { return review.push(not_text(entry)) };
-    if review.sources.find(entry.value.at.file, &named).is_none() {
-        let mistake = no_file(entry.value.at, &named, review);
-        review.push(mistake);
-    }
+    source::find_file(entry.value.at, &named, review);
 }
 
 fn hub(entry: &Entry, review: &mut Review) {
     let Some(named) = entry.value.text() else { return review.push(not_text(entry)) };
     if review.sources.find_or_hub(entry.value.at.file, &named).is_none() {
         let mistake = no_file(entry.value.at, &named, review);
-        review
-            .push(mistake.help("A file or folder beside the file that names it, `builtin`, or a hub's name such as `org/name`."));
+        review.push(
+            mistake.help("A file or folder next to the file that names it, `builtin`, or a name on a hub such as `org/name`."),
+        );
     }
 }
 
-/// The mistake of naming a file that is not there.
+/// The error of a missing file.
 pub(crate) fn no_file(at: Span, named: &str, review: &Review) -> Mistake {
     let names = review.sources.siblings(at.file, named);
-    let label = match near(named, names.iter().map(String::as_str)) {
+    let label = match nearest(named, names.iter().map(String::as_str)) {
         Some(meant) => format!("did you mean `{meant}`?"),
         None => "no such file".to_owned(),
     };
@@ -240,17 +240,17 @@ fn choice(entry: &Entry, known: &'static [(&'static str, &'static str)], later: 
     }
     let key = entry.key.rsplit('.').next().unwrap_or(&entry.key);
     if later.contains(&text.as_ref()) {
-        return review.push(not_yet(entry.value.at, &text).help(format!("Today `{key}` may be {exist}.")));
+        return review.push(not_yet(entry.value.at, &text).help(format!("`{key}` may be {exist}.")));
     }
-    let label = near(&text, words()).map_or("does not exist".to_owned(), |meant| format!("did you mean `{meant}`?"));
+    let label = meant_or(nearest(&text, words()), "does not exist");
     let one = if key == "bodies" { key } else { key.strip_suffix('s').unwrap_or(key) };
     let message = format!("unknown {one} `{text}`");
     review.push(Mistake::new(entry.value.at, message, label).help(format!("`{key}` may be {exist}.")));
 }
 
-/// The mistake of asking for something that a later version will know.
+/// The error of a key or word that is reserved for a later version.
 pub(crate) fn not_yet(at: Span, word: &str) -> Mistake {
-    Mistake::new(at, format!("`{word}` is not available yet"), "planned for a later version")
+    Mistake::new(at, format!("`{word}` is not available yet"), "reserved for a later version")
 }
 
 fn items(entry: &Entry, kind: &'static Kind, review: &mut Review) {

@@ -1,4 +1,4 @@
-//! Values with a notation of their own: what is expected, how it is parsed, its JSON Schema.
+//! Values with their own notation: expected form, parser, JSON Schema.
 
 pub(crate) mod jsonpath;
 pub(crate) mod load;
@@ -9,10 +9,23 @@ pub(crate) mod time;
 
 use crate::fault::{Mistake, Review};
 use crate::tree::Node;
-use crate::validate::found;
+use crate::validate::describe_actual;
+use serde_json::{Value, json};
 
-/// Files that a value is not `noun`, with examples of what is.
+/// Reports that a value is not `noun`, if `read` is None.
+pub(crate) fn expect_some<T>(read: Option<T>, node: &Node, noun: &str, examples: &str, review: &mut Review) {
+    if read.is_none() {
+        expect(node, noun, examples, review);
+    }
+}
+
+/// The JSON Schema of a mapping without further keys.
+pub(crate) fn object_schema(properties: Value, required: &[&str]) -> Value {
+    json!({ "type": "object", "properties": properties, "required": required, "additionalProperties": false })
+}
+
+/// Reports that a value is not `noun`; the help has examples.
 pub(crate) fn expect(node: &Node, noun: &str, examples: &str, review: &mut Review) {
-    let mistake = Mistake::new(node.at, format!("`{}` must be {noun}", review.key), found(node, noun));
+    let mistake = Mistake::new(node.at, format!("`{}` must be {noun}", review.key), describe_actual(node, noun));
     review.push(if examples.is_empty() { mistake } else { mistake.help(format!("For example {examples}.")) });
 }

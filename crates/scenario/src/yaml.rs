@@ -1,11 +1,10 @@
-//! Values to YAML that reads back equal.
+//! Writes values as YAML that reads back equal.
 
 use serde_json::Value;
 
-/// On these YAML 1.1 and 1.2 disagree whether they end a line, so text that holds one is written as JSON, which YAML reads too.
+/// YAML 1.1 and 1.2 disagree on whether these end a line, so texts with one are written as JSON, which is also YAML.
 const DISPUTED: [char; 4] = ['\u{85}', '\u{2028}', '\u{2029}', '\u{feff}'];
 
-/// The value as a YAML document.
 pub(crate) fn write(value: &Value) -> String {
     let plain = (!disputed(value)).then(|| serde_yaml::to_string(value).ok()).flatten();
     plain.unwrap_or_else(|| format!("{value:#}\n"))

@@ -1,13 +1,13 @@
-//! A place in the text of an assertion.
+//! A position in the text of an assertion.
 
 use super::CheckError;
 use llmscen_core::check::Op;
 use std::ops::Range;
 
-/// The operators, the long ones first.
+/// The longer ones first, so that `<=` is not read as `<`.
 const OPS: [Op; 6] = [Op::AtMost, Op::AtLeast, Op::Equal, Op::Unequal, Op::Less, Op::More];
 
-/// Reads words and signs from left to right; spaces around them do not count.
+/// Reads tokens from left to right and skips spaces around them.
 #[derive(Clone, Copy)]
 pub(super) struct Cursor<'a> {
     text: &'a str,
@@ -35,17 +35,16 @@ impl<'a> Cursor<'a> {
         (&rest[..length], range)
     }
 
-    /// The next character.
     pub fn peek(&self) -> Option<char> {
         self.text[self.at..].chars().next()
     }
 
-    /// Width of the next character, 0 at the end.
+    /// Bytes of the next character, 0 at the end.
     pub fn width(&self) -> usize {
         self.peek().map_or(0, char::len_utf8)
     }
 
-    /// A name.
+    /// A name: letters, digits and `_`.
     pub fn word(&mut self) -> (&'a str, Range<usize>) {
         self.take(|c| c.is_ascii_alphanumeric() || c == '_')
     }
@@ -55,24 +54,23 @@ impl<'a> Cursor<'a> {
         self.take(|c| c.is_ascii_alphanumeric() || c == '.' || c == '_')
     }
 
-    /// A number's text, its sign among it.
+    /// A number, which may have a sign.
     pub fn number(&mut self) -> (&'a str, Range<usize>) {
         self.take(|c| c.is_ascii_digit() || c == '.' || c == '-' || c == '+')
     }
 
-    /// A unit.
     pub fn unit(&mut self) -> (&'a str, Range<usize>) {
         self.take(|c| c.is_alphabetic() || matches!(c, '%' | '/' | '°'))
     }
 
-    /// Text up to one of some signs, without the spaces around it.
+    /// The text up to one of `signs`, trimmed.
     pub fn until(&mut self, signs: &[char]) -> (&'a str, Range<usize>) {
         let (text, range) = self.take(|c| !signs.contains(&c));
         let trimmed = text.trim_end();
         (trimmed, range.start..range.start + trimmed.len())
     }
 
-    /// Takes a sign, if it is next.
+    /// Skips `sign` if it is next.
     pub fn eat(&mut self, sign: char) -> bool {
         let found = self.peek() == Some(sign);
         if found {
@@ -82,16 +80,16 @@ impl<'a> Cursor<'a> {
         found
     }
 
-    /// Takes a sign that must be next.
-    pub fn expect(&mut self, sign: char, place: &str) -> Result<(), CheckError> {
+    /// Skips `sign`, which must be next.
+    pub fn expect(&mut self, sign: char, context: &str) -> Result<(), CheckError> {
         if self.eat(sign) {
             return Ok(());
         }
         let at = self.visible(self.at..self.at + self.width());
-        Err(CheckError::new(at, format!("`{sign}` is missing {place}"), format!("expected `{sign}`")))
+        Err(CheckError::new(at, format!("`{sign}` is missing {context}"), format!("expected `{sign}`")))
     }
 
-    /// A comparison.
+    /// A comparison operator.
     pub fn op(&mut self) -> Result<Op, CheckError> {
         if let Some(op) = OPS.into_iter().find(|op| self.text[self.at..].starts_with(op.symbol())) {
             self.at += op.symbol().len();
@@ -102,22 +100,30 @@ impl<'a> Cursor<'a> {
         let error = CheckError::new(at, "a comparison is missing", "expected `<`, `<=`, `>`, `>=`, `==` or `!=`");
         Err(match self.peek() {
             Some('=') => error.help("Equality is `==`."),
-            Some('{') => error.help("Tags stand in front of the statistic: `ttft{model=a}.p99`."),
+            Some('{') => error.help("Put tags before the statistic: `ttft{model=a}.p99`."),
             _ => error,
         })
     }
 
-    /// The next character's place.
-    pub fn here(&self) -> Range<usize> {
+    /// The range of the next character.
+    pub fn next_range(&self) -> Range<usize> {
         self.at..self.at + self.width()
     }
 
-    /// What is left.
+    /// The range of the remaining text.
     pub fn rest(&self) -> Option<Range<usize>> {
         (self.at < self.text.len()).then(|| self.at..self.text.trim_end().len())
     }
 
-    /// A range that can be underlined: at the end of the text, its last character.
+    /// Fails where text remains after a `noun`.
+    pub fn expect_end(&self, noun: &str) -> Result<(), CheckError> {
+        match self.rest() {
+            None => Ok(()),
+            Some(range) => Err(CheckError::new(range, format!("text after the end of the {noun}"), "unexpected text")),
+        }
+    }
+
+    /// A range that can be underlined: at the end of the text the last character.
     pub fn visible(&self, range: Range<usize>) -> Range<usize> {
         if !range.is_empty() {
             return range;

@@ -1,31 +1,18 @@
-//! The right side of a comparison: a number with its unit, turned into the metric's own unit.
+//! The right side of a comparison: a number with its unit, converted to the unit of the metric.
 
 use crate::check::CheckError;
 use crate::check::cursor::Cursor;
-use crate::suggest::near;
-use crate::values::number::percent;
+use crate::suggest::nearest;
+use crate::values::number::{SIZE_UNITS, factor, percent};
 use llmscen_core::units::{Unit, to_percent};
 use std::ops::Range;
 
-/// The units of memory, in bytes.
-const SIZES: [(&str, f64); 9] = [
-    ("B", 1.0),
-    ("KB", 1e3),
-    ("MB", 1e6),
-    ("GB", 1e9),
-    ("TB", 1e12),
-    ("KiB", 1024.0),
-    ("MiB", 1_048_576.0),
-    ("GiB", 1_073_741_824.0),
-    ("TiB", 1_099_511_627_776.0),
-];
-
-/// The units of time: name, power of ten in seconds, factor.
+/// Time units: name, power of ten in seconds, factor.
 const TIMES: [(&str, i32, f64); 7] =
     [("ns", -9, 1.0), ("us", -6, 1.0), ("µs", -6, 1.0), ("ms", -3, 1.0), ("s", 0, 1.0), ("m", 0, 60.0), ("h", 0, 3600.0)];
 
-/// Reads a value for `subject`, which is measured in `unit`.
-pub(super) fn read(cursor: &mut Cursor<'_>, subject: &str, unit: Unit) -> Result<f64, CheckError> {
+/// Parses a value for `subject`, which is measured in `unit`.
+pub(super) fn parse_limit(cursor: &mut Cursor<'_>, subject: &str, unit: Unit) -> Result<f64, CheckError> {
     let (text, at) = cursor.number();
     if text.is_empty() {
         return Err(no_number(cursor, at.start, subject, unit));
@@ -33,72 +20,74 @@ pub(super) fn read(cursor: &mut Cursor<'_>, subject: &str, unit: Unit) -> Result
     let number = at.clone();
     let (word, unit_at) = cursor.unit();
     if cursor.peek() == Some('*') {
-        return Err(product(cursor, at.start));
+        return Err(product_error(cursor, at.start));
     }
     let bad = |_| CheckError::new(number.clone(), format!("`{text}` is not a number"), "expected a number");
     let value: f64 = text.parse().map_err(bad)?;
-    let whole = at.start..if word.is_empty() { at.end } else { unit_at.end };
-    let limit = match convert(text, value, word, unit) {
+    let value_at = at.start..if word.is_empty() { at.end } else { unit_at.end };
+    let limit = match convert_unit(text, value, word, unit) {
         Some(limit) => limit,
         None if word.is_empty() => {
             let label = match unit {
                 Unit::Millis | Unit::Seconds => format!("write `{text}ms` or `{text}s`"),
                 Unit::Share if value >= 1.0 => format!("write `{text}%`"),
                 Unit::Share => format!("write `{}%`", to_percent(value)),
-                _ => format!("write `{}`", example(text, unit)),
+                _ => format!("write `{}`", example_value(text, unit)),
             };
-            return Err(CheckError::new(at, "missing unit", label).help(format!("`{subject}` is measured in {}.", name(unit))));
+            return Err(
+                CheckError::new(at, "missing unit", label).help(format!("`{subject}` is measured in {}.", unit_noun(unit)))
+            );
         }
         None => {
-            if let Some(meant) = meant(word, unit) {
+            if let Some(meant) = guess_unit(word, unit) {
                 let kind = if matches!(unit, Unit::Millis | Unit::Seconds) { "time unit" } else { "unit" };
                 return Err(CheckError::new(unit_at, format!("unknown {kind} `{word}`"), format!("did you mean `{meant}`?")));
             }
             let message = format!("`{word}` is not a unit for `{subject}`");
-            let error = CheckError::new(unit_at, message, format!("expected {}", units(unit)));
-            return Err(error.help(format!("`{subject}` is measured in {}.", name(unit))));
+            let error = CheckError::new(unit_at, message, format!("expected {}", list_units(unit)));
+            return Err(error.help(format!("`{subject}` is measured in {}.", unit_noun(unit))));
         }
     };
     match unit {
-        _ if limit < 0.0 => Err(CheckError::new(whole, "a limit below zero", format!("`{subject}` is never negative"))),
-        Unit::Share if limit > 1.0 => Err(CheckError::new(whole, "a share above 100 %", "expected 0 % to 100 %")),
+        _ if limit < 0.0 => Err(CheckError::new(value_at, "a limit below zero", format!("`{subject}` is never negative"))),
+        Unit::Share if limit > 1.0 => Err(CheckError::new(value_at, "a share above 100 %", "expected 0 % to 100 %")),
         _ => Ok(limit),
     }
 }
 
-/// The unit that a word was meant to be: a longer name of a time, or nearly the symbol.
-fn meant(word: &str, unit: Unit) -> Option<&'static str> {
+/// The unit that was probably meant: a longer name of a time unit, or a similar symbol.
+fn guess_unit(word: &str, unit: Unit) -> Option<&'static str> {
     let begins = [("n", "ns"), ("mic", "us"), ("us", "us"), ("ms", "ms"), ("mil", "ms"), ("min", "m"), ("s", "s"), ("h", "h")];
     let word = word.to_lowercase();
     match unit {
         Unit::Millis | Unit::Seconds if !word.chars().all(char::is_alphabetic) => None,
         Unit::Millis | Unit::Seconds => begins.iter().find(|(begin, _)| word.starts_with(begin)).map(|(_, unit)| *unit),
-        _ => near(&word, Some(unit.symbol()).filter(|symbol| symbol.len() > 1)),
+        _ => nearest(&word, Some(unit.symbol()).filter(|symbol| symbol.len() > 1)),
     }
 }
 
-/// A product where a number must stand.
-fn product(cursor: &mut Cursor<'_>, start: usize) -> CheckError {
+/// The error of a product where a number is expected.
+fn product_error(cursor: &mut Cursor<'_>, start: usize) -> CheckError {
     cursor.eat('*');
     let (word, at) = cursor.word();
     let range = start..at.end.max(start + 1);
-    if super::named(word).is_some() {
-        return inside(range);
+    if super::parse_against(word).is_some() {
+        return inside_goodput(range);
     }
     let error = CheckError::new(range, "a limit is one number", "this is a product");
-    error.help("A product is a multiple of `baseline` or `reference`.")
+    error.help("Only `baseline` and `reference` can be multiplied.")
 }
 
-/// A multiple of another run's figure, inside of goodput.
-fn inside(range: Range<usize>) -> CheckError {
-    let error = CheckError::new(range, "a relative limit inside of goodput", "a single request has no counterpart");
+/// The error of a relative limit inside of goodput.
+fn inside_goodput(range: Range<usize>) -> CheckError {
+    let error = CheckError::new(range, "a relative limit inside goodput", "a single request has no counterpart");
     error.help("Write for example goodput(ttft < 500ms) >= 0.98 * baseline.")
 }
 
 fn no_number(cursor: &mut Cursor<'_>, start: usize, subject: &str, unit: Unit) -> CheckError {
     let (word, at) = cursor.word();
-    if super::named(word).is_some() {
-        return inside(at);
+    if super::parse_against(word).is_some() {
+        return inside_goodput(at);
     }
     let range = cursor.visible(start..at.end);
     CheckError::new(
@@ -106,31 +95,29 @@ fn no_number(cursor: &mut Cursor<'_>, start: usize, subject: &str, unit: Unit) -
         "the limit is missing",
         format!("expected a number{}", if unit.symbol().is_empty() { "" } else { " with its unit" }),
     )
-    .help(format!("For example `{}` for `{subject}`.", example("500", unit)))
+    .help(format!("For example `{}` for `{subject}`.", example_value("500", unit)))
 }
 
-fn convert(text: &str, value: f64, word: &str, unit: Unit) -> Option<f64> {
+fn convert_unit(text: &str, value: f64, word: &str, unit: Unit) -> Option<f64> {
     let spelled = |power: i32| format!("{text}e{power}").parse::<f64>().ok();
     match unit {
         Unit::Millis | Unit::Seconds => {
-            let own = if unit == Unit::Millis { 3 } else { 0 };
+            let target_power = if unit == Unit::Millis { 3 } else { 0 };
             let (_, power, factor) = TIMES.iter().find(|(name, ..)| *name == word)?;
-            // The decimal point is moved in the text, so that 0.3s is 300 ms to the last bit.
-            spelled(power + own).map(|scaled| scaled * factor)
+            // Shifting the decimal point in the text keeps 0.3s exactly 300 ms.
+            spelled(power + target_power).map(|scaled| scaled * factor)
         }
-        Unit::Bytes => spelled(0).zip(size(word)).map(|(value, factor)| value * factor),
-        Unit::BytesPerSecond => spelled(0).zip(size(word.strip_suffix("/s")?)).map(|(value, factor)| value * factor),
+        Unit::Bytes => spelled(0).zip(factor(&SIZE_UNITS, word)).map(|(value, factor)| value * factor),
+        Unit::BytesPerSecond => {
+            spelled(0).zip(factor(&SIZE_UNITS, word.strip_suffix("/s")?)).map(|(value, factor)| value * factor)
+        }
         Unit::Share => (word == "%").then(|| percent(text)).flatten(),
         Unit::Celsius => ["", "C", unit.symbol()].contains(&word).then_some(value),
         _ => (word.is_empty() || word == unit.symbol()).then_some(value),
     }
 }
 
-fn size(word: &str) -> Option<f64> {
-    SIZES.iter().find(|(name, _)| *name == word).map(|(_, bytes)| *bytes)
-}
-
-fn name(unit: Unit) -> &'static str {
+fn unit_noun(unit: Unit) -> &'static str {
     match unit {
         Unit::Millis | Unit::Seconds => "time",
         Unit::Share => "percent",
@@ -150,7 +137,7 @@ fn name(unit: Unit) -> &'static str {
     }
 }
 
-fn units(unit: Unit) -> String {
+fn list_units(unit: Unit) -> String {
     match unit {
         Unit::Millis | Unit::Seconds => "`ns`, `us`, `ms`, `s`, `m` or `h`".to_owned(),
         Unit::Count => "no unit".to_owned(),
@@ -161,7 +148,7 @@ fn units(unit: Unit) -> String {
     }
 }
 
-fn example(number: &str, unit: Unit) -> String {
+fn example_value(number: &str, unit: Unit) -> String {
     match unit {
         Unit::Share => "1%".to_owned(),
         Unit::Tokens | Unit::Count => number.to_owned(),

@@ -1,4 +1,4 @@
-//! The language of limits: what is parsed, and where each mistake is pointed at.
+//! The grammar of limits: what is parsed, and where errors point to.
 
 use super::*;
 use llmscen_core::baseline::Relative;
@@ -29,7 +29,7 @@ fn metric(metric: Metric, stat: Option<Stat>, op: Op, limit: f64) -> Assertion {
 }
 
 #[test]
-fn limits_are_read_into_the_unit_of_their_metric() {
+fn limits_are_converted_to_the_unit_of_their_metric() {
     use Metric::*;
     let p = |share| Some(Stat::Quantile(share));
     for (text, assertion) in [
@@ -51,7 +51,7 @@ fn limits_are_read_into_the_unit_of_their_metric() {
 }
 
 #[test]
-fn tags_and_goodput_are_read() {
+fn tags_and_goodput_are_parsed() {
     let tagged = parse("ttft{ model = meta/llama-3, round=2 }.p95 < 1s").unwrap();
     let tags = vec![("model".to_owned(), "meta/llama-3".to_owned()), ("round".to_owned(), "2".to_owned())];
     assert_eq!(tagged.subject, Subject::Metric { metric: Metric::Ttft, stat: Some(Stat::Quantile(0.95)), tags });
@@ -64,7 +64,7 @@ fn tags_and_goodput_are_read() {
 }
 
 #[test]
-fn multiples_of_other_runs_are_read() {
+fn relative_limits_are_parsed() {
     for (text, relative) in [
         ("ttft.p95 <= 1.10 * baseline", (Against::Baseline, 1.1)),
         ("ttft.p95 <= baseline", (Against::Baseline, 1.0)),
@@ -79,7 +79,7 @@ fn multiples_of_other_runs_are_read() {
 }
 
 #[test]
-fn every_mistake_is_pointed_at() {
+fn every_syntax_error_has_a_position() {
     for (text, underlined, message, label) in [
         ("tftt.p99 < 500ms", "tftt", "unknown metric `tftt`", "did you mean `ttft`?"),
         ("ttft_ms.p99 < 500ms", "ttft_ms", "unknown metric `ttft_ms`", "did you mean `ttft`?"),
@@ -102,31 +102,31 @@ fn every_mistake_is_pointed_at() {
         ("ttft.p99", "9", "a comparison is missing", "expected `<`, `<=`, `>`, `>=`, `==` or `!=`"),
         ("ttft.p99 <", "<", "the limit is missing", "expected a number with its unit"),
         ("ttft.p99 < 1.2.3ms", "1.2.3", "`1.2.3` is not a number", "expected a number"),
-        ("ttft.p99 < 5ms or so", "or so", "text after the end of the limit", "does not belong here"),
+        ("ttft.p99 < 5ms or so", "or so", "text after the end of the limit", "unexpected text"),
         ("ttft{modl=a}.p99 < 5ms", "modl", "unknown tag `modl`", "did you mean `model`?"),
         ("ttft{model=a.p99 < 5ms", "s", "`}` is missing after the tags", "expected `}`"),
-        ("goodput >= 99%", "goodput", "`goodput` needs its limits", "which requests are good?"),
-        ("goodput(ttft.p99 < 5ms) >= 99%", "p99", "a statistic inside of goodput", "a single request has no statistics"),
-        ("goodput(error_rate < 5%) >= 99%", "error_rate", "`error_rate` is one value per case", "a single request has none"),
-        ("goodput(ttft < 5ms) >= 99", "99", "missing unit", "write `99%`"),
-        ("ttft.p95 <= 0 * baseline", "0", "the factor must be above 0", "no multiple of the baseline"),
-        ("ttft.p95 <= -1 * baseline", "-1", "the factor must be above 0", "no multiple of the baseline"),
-        ("ttft.p95 <= 1.1 * basline", "basline", "a product is a multiple of another run", "did you mean `baseline`?"),
-        ("ttft.p95 <= 2 * 3", "3", "a product is a multiple of another run", "expected `baseline` or `reference`"),
-        ("ttft.p95 <= baseline * 1.1", "baseline", "the factor stands first", "in front of this word"),
-        ("ttft.p95 <= 1.1 baseline", "baseline", "`*` is missing before `baseline`", "expected `*`"),
-        ("ttft.p95 <= 110% * baseline", "%", "a factor has no unit", "a plain number"),
-        ("ttft.p95 == baseline", "baseline", "`==` has no relative limit", "no two runs are equal"),
+        ("goodput >= 99%", "goodput", "`goodput` needs limits", "define a good request"),
+        ("goodput(ttft.p99 < 5ms) >= 99%", "p99", "a statistic inside goodput", "a single request has no statistics"),
         (
-            "goodput(ttft < baseline) >= 9%",
-            "baseline",
-            "a relative limit inside of goodput",
-            "a single request has no counterpart",
+            "goodput(error_rate < 5%) >= 99%",
+            "error_rate",
+            "`error_rate` is one value per case",
+            "a single request has no such value",
         ),
+        ("goodput(ttft < 5ms) >= 99", "99", "missing unit", "write `99%`"),
+        ("ttft.p95 <= 0 * baseline", "0", "the factor must be above 0", "not a multiple of the baseline"),
+        ("ttft.p95 <= -1 * baseline", "-1", "the factor must be above 0", "not a multiple of the baseline"),
+        ("ttft.p95 <= 1.1 * basline", "basline", "a product must refer to another run", "did you mean `baseline`?"),
+        ("ttft.p95 <= 2 * 3", "3", "a product must refer to another run", "expected `baseline` or `reference`"),
+        ("ttft.p95 <= baseline * 1.1", "baseline", "the factor must be first", "move it before this word"),
+        ("ttft.p95 <= 1.1 baseline", "baseline", "`*` is missing before `baseline`", "expected `*`"),
+        ("ttft.p95 <= 110% * baseline", "%", "a factor has no unit", "expected a plain number"),
+        ("ttft.p95 == baseline", "baseline", "`==` cannot have a relative limit", "two runs are never exactly equal"),
+        ("goodput(ttft < baseline) >= 9%", "baseline", "a relative limit inside goodput", "a single request has no counterpart"),
         (
             "goodput(ttft < 2 * baseline) >= 9%",
             "2 * baseline",
-            "a relative limit inside of goodput",
+            "a relative limit inside goodput",
             "a single request has no counterpart",
         ),
         ("startup_s < 60s", "startup_s", "unknown metric `startup_s`", "did you mean `startup`?"),
@@ -196,19 +196,19 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn a_check_prints_and_reparses_equal(assertion in assertions()) {
+    fn printed_checks_parse_equal(assertion in assertions()) {
         let printed = check(assertion.clone()).to_string();
         prop_assert_eq!(parse(&printed), Ok(assertion), "{}", printed);
     }
 
     #[test]
-    fn no_text_makes_the_parser_panic(text in "\\PC{0,40}") {
+    fn parser_never_panics(text in "\\PC{0,40}") {
         let _ = parse(&text).map_err(|error| text[error.range].len());
     }
 }
 
 #[test]
-fn signals_are_read_in_their_units() {
+fn signals_are_parsed_in_their_units() {
     for (text, name, stat, limit) in [
         ("server.kv_cache_usage.max < 95%", "server.kv_cache_usage", Stat::Max, 0.95),
         ("gpu.power.mean < 300 W", "gpu.power", Stat::Mean, 300.0),
@@ -232,24 +232,29 @@ fn signals_are_read_in_their_units() {
 }
 
 #[test]
-fn every_mistake_in_a_signal_is_pointed_at() {
+fn every_error_in_a_signal_has_a_position() {
     for (text, underlined, message, label) in [
         ("server.wating.max < 9", "wating", "unknown signal `server.wating`", "did you mean `server.waiting`?"),
         ("server.cache.max < 9%", "cache", "unknown signal `server.cache`", "did you mean `server.kv_cache_usage`?"),
         ("gpu.fan.max < 9", "fan", "unknown signal `gpu.fan`", "does not exist"),
-        ("server < 9", "server", "`server` has several signals", "which of them?"),
+        ("server < 9", "server", "`server` has several signals", "name one of them"),
         ("gpu.power < 300W", "gpu.power", "`gpu.power` has many values", "needs a statistic"),
         ("gpu.power.avg < 300W", "avg", "unknown statistic `avg`", "did you mean `mean`?"),
-        ("gpu.power{gpu=1}.max < 9W", "{", "`gpu.power` has no tags", "is of the case as a whole"),
-        ("server.ttft.max < 9ms", "max", "`server.ttft` has no `max`", "a histogram does not know it"),
+        ("gpu.power{gpu=1}.max < 9W", "{", "`gpu.power` has no tags", "it applies to the whole case"),
+        ("server.ttft.max < 9ms", "max", "`server.ttft` has no `max`", "not available for a histogram"),
         ("gpu.power.max < 9kg", "kg", "`kg` is not a unit for `gpu.power`", "expected `W`"),
         (
             "gpu.power.max < 1.1 * baseline",
             "1.1 * baseline",
-            "a signal has no relative limit",
-            "`gpu.power` is compared as a point",
+            "a signal cannot have a relative limit",
+            "`gpu.power` is only compared as a point estimate",
         ),
-        ("gpu.power.max < baseline", "baseline", "a signal has no relative limit", "`gpu.power` is compared as a point"),
+        (
+            "gpu.power.max < baseline",
+            "baseline",
+            "a signal cannot have a relative limit",
+            "`gpu.power` is only compared as a point estimate",
+        ),
         ("server.", ".", "unknown signal `server.`", "does not exist"),
     ] {
         let error = parse(text).unwrap_err();

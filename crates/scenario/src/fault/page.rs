@@ -1,21 +1,20 @@
-//! The text that a fault points into, as much of it as a terminal can show.
+//! The source text of an error, cut to what a terminal can show.
 
 use miette::{MietteError, MietteSpanContents, SourceCode, SourceSpan, SpanContents};
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Longest line that is shown whole, in bytes.
+/// Longest line that is shown in full, in bytes.
 const WIDEST: usize = 400;
-/// What is shown of a longer one, before and behind the place.
+/// Bytes shown before and after the place in a longer line.
 const AROUND: usize = 60;
 /// Longest underline, in bytes and lines.
 const LONGEST: (usize, usize) = (2000, 20);
 /// Longest message, in characters.
 const MESSAGE: usize = 400;
-/// Longest help: it may list all keys of a section.
+/// Longest help in characters; it may list all keys of a section.
 const HELP: usize = 4000;
 
-/// A text and its name.
 #[derive(Clone, Debug)]
 pub(super) struct Page {
     name: String,
@@ -37,7 +36,7 @@ impl Page {
 }
 
 impl SourceCode for Page {
-    /// Of a long line only the stretch around the place: columns are padded with a width that has 16 bits.
+    /// Shows only a part of a long line, because miette pads columns with a 16-bit width.
     fn read_span<'a>(
         &'a self,
         span: &SourceSpan,
@@ -45,10 +44,12 @@ impl SourceCode for Page {
         after: usize,
     ) -> Result<Box<dyn SpanContents<'a> + 'a>, MietteError> {
         let text = &*self.text;
-        let whole = text.read_span(span, before, after)?;
-        let (mut range, mut line) = (whole.span().offset()..whole.span().offset() + whole.data().len(), whole.line());
-        if whole.data().split(|byte| *byte == b'\n').any(|line| line.len() > WIDEST) {
-            let (start, end) = (span.offset().min(text.len()), (span.offset() + span.len()).min(text.len()));
+        let contents = text.read_span(span, before, after)?;
+        let mut range = contents.span().offset()..contents.span().offset() + contents.data().len();
+        let mut line = contents.line();
+        if contents.data().split(|byte| *byte == b'\n').any(|line| line.len() > WIDEST) {
+            let start = span.offset().min(text.len());
+            let end = (span.offset() + span.len()).min(text.len());
             let line_start = text.as_bytes()[..start].iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
             let line_end = text.as_bytes()[end..].iter().position(|byte| *byte == b'\n').map_or(text.len(), |at| end + at);
             let from = text.floor_char_boundary(start.saturating_sub(AROUND)).max(line_start);
@@ -61,28 +62,28 @@ impl SourceCode for Page {
             &text.as_bytes()[range.clone()],
             (range.start, range.len()).into(),
             line,
-            whole.column(),
-            whole.line_count(),
+            contents.column(),
+            contents.line_count(),
         )))
     }
 }
 
-/// The part of a place that is underlined: of one that is too long, the beginning of its first line.
+/// The underlined part of a range: where that is too long, the start of its first line.
 pub(super) fn clipped(text: &str, range: Range<usize>) -> Range<usize> {
-    let Some(own) = text.get(range.clone()) else {
+    let Some(part) = text.get(range.clone()) else {
         let at = text.floor_char_boundary(range.start.min(text.len()));
         return at..at;
     };
-    let longest = own.split('\n').map(str::len).max().unwrap_or(0);
-    if longest <= WIDEST && own.len() <= LONGEST.0 && own.matches('\n').count() < LONGEST.1 {
+    let longest = part.split('\n').map(str::len).max().unwrap_or(0);
+    if longest <= WIDEST && part.len() <= LONGEST.0 && part.matches('\n').count() < LONGEST.1 {
         return range;
     }
-    let first = own.split('\n').next().unwrap_or(own).trim_end_matches('\r');
+    let first = part.split('\n').next().unwrap_or(part).trim_end_matches('\r');
     range.start..range.start + text_end(first, AROUND)
 }
 
-/// Whether two places can be shown together: no long line lies between them, where they are near enough to share a drawing.
-pub(super) fn beside(text: &str, one: Range<usize>, other: Range<usize>) -> bool {
+/// Whether two places can be shown in one snippet, which must not contain a long line.
+pub(super) fn fits_snippet(text: &str, one: Range<usize>, other: Range<usize>) -> bool {
     const LINES: usize = 5;
     let (low, high) = if one.start <= other.start { (one, other) } else { (other, one) };
     let end = high.start.clamp(low.end, low.end + LINES * (WIDEST + 1));
@@ -93,12 +94,12 @@ fn text_end(text: &str, most: usize) -> usize {
     text.floor_char_boundary(most.min(text.len()))
 }
 
-/// A message that quotes a very long text, cut.
+/// Cuts a message that quotes a long text.
 pub(super) fn shortened(text: String) -> String {
     cut(text, MESSAGE)
 }
 
-/// The same for a help.
+/// Cuts a help text.
 pub(super) fn shortened_help(text: String) -> String {
     cut(text, HELP)
 }

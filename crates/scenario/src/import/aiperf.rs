@@ -1,16 +1,14 @@
 //! `aiperf profile`, after the options of AIPerf 0.13.
 
-mod flags;
-
+use crate::import::command::{FlagGroup, Takes, dropped, translated};
 use crate::import::draft::{Draft, about, endpoint, name, per_second, seconds};
 use crate::import::{ImportError, number};
-pub(super) use flags::FLAGS;
+use Takes::{Many, Nothing, One, Secret, Switch};
 use serde_json::{Map, Value, json};
 
-/// Puts the scenario together.
 pub(super) fn translate(draft: &mut Draft) -> Result<(), ImportError> {
     let title = draft.texts("--model").first().cloned().unwrap_or_default();
-    draft.put("name", name(&format!("aiperf {}", title.rsplit('/').next().unwrap_or_default()), "aiperf"));
+    draft.set("name", name(&format!("aiperf {}", title.rsplit('/').next().unwrap_or_default()), "aiperf"));
     draft.carry_number("--random-seed", "seed")?;
     target(draft)?;
     dataset(draft)?;
@@ -30,7 +28,7 @@ fn target(draft: &mut Draft) -> Result<(), ImportError> {
         "nim_rankings" | "hf_tei_rankings" | "cohere_rankings" | "rankings" => ("rerank", "v1/rerank"),
         "huggingface_generate" => ("tgi", "generate_stream"),
         other => {
-            return Err(draft.wrong(
+            return Err(draft.invalid(
                 "--endpoint-type",
                 other,
                 "chat, completions, responses, embeddings, rankings or huggingface_generate; others are `api: custom`",
@@ -42,32 +40,32 @@ fn target(draft: &mut Draft) -> Result<(), ImportError> {
     let custom = draft.text("--endpoint");
     let known: &[&str] = &["/completions", "/responses", "/embeddings", "/rerank", "/generate_stream"];
     let base = base.trim_end_matches('/').trim_end_matches("/v1").to_owned();
-    draft.put("target/api", api);
-    draft.put("target/url", endpoint(&base, custom.as_deref().unwrap_or(route), known));
-    draft.account("--endpoint-type", &["target/api"]);
-    draft.account("--url", &["target/url"]);
-    draft.account("--endpoint", &["target/url"]);
+    draft.carry_value("--endpoint-type", "target/api", api);
+    draft.carry_value("--url --endpoint", "target/url", endpoint(&base, custom.as_deref().unwrap_or(route), known));
     if urls.len() > 1 {
-        draft.note("--url", "the first alone: a scenario has one target");
+        draft.note("--url", "only the first one: a scenario has one target");
     }
     let models: Vec<String> =
         draft.texts("--model").iter().flat_map(|text| text.split(',').map(str::to_owned).collect::<Vec<_>>()).collect();
     match models.as_slice() {
         [] => {}
-        [one] => draft.put("target/model", one.as_str()),
-        several => draft.put("target/model", several.to_vec()),
+        [one] => draft.set("target/model", one.as_str()),
+        several => draft.set("target/model", several.to_vec()),
     }
     draft.account("--model", &["target/model"]);
-    draft.note("--model-selection-strategy", "each request draws one of the models on the seed");
+    draft.note("--model-selection-strategy", "each request draws a model from the seed");
     draft.api_key("--api-key");
     draft.headers("--header")?;
     draft.carry_seconds("--request-timeout-seconds", "target/timeouts/total")?;
     if let Some(strategy) = draft.text("--connection-reuse-strategy") {
-        draft.put("target/http/pool", if strategy == "never" { "per-request" } else { "keep-alive" });
-        draft.account("--connection-reuse-strategy", &["target/http/pool"]);
+        draft.carry_value(
+            "--connection-reuse-strategy",
+            "target/http/pool",
+            if strategy == "never" { "per-request" } else { "keep-alive" },
+        );
     }
     if !matches!(api, "openai-embeddings" | "rerank") {
-        draft.put("request/stream", draft.truth("--streaming"));
+        draft.set("request/stream", draft.is_on("--streaming"));
     }
     draft.account("--streaming", &["request/stream"]);
     extra(draft)
@@ -80,7 +78,7 @@ fn extra(draft: &mut Draft) -> Result<(), ImportError> {
             Ok(Value::Object(fields)) => fields,
             _ => {
                 let pair = text.split_once(':').or_else(|| text.split_once('='));
-                let (key, value) = pair.ok_or_else(|| draft.wrong("--extra-inputs", &text, "NAME:VALUE or a JSON object"))?;
+                let (key, value) = pair.ok_or_else(|| draft.invalid("--extra-inputs", &text, "NAME:VALUE or a JSON object"))?;
                 let value = serde_json::from_str(value).unwrap_or_else(|_| Value::from(value));
                 Map::from_iter([(key.to_owned(), value)])
             }
@@ -91,44 +89,38 @@ fn extra(draft: &mut Draft) -> Result<(), ImportError> {
     Ok(())
 }
 
-/// The load.
 fn load(draft: &mut Draft) -> Result<(), ImportError> {
-    let (users, rates) = (draft.numbers("--concurrency")?, draft.numbers("--request-rate")?);
+    let users = draft.numbers("--concurrency")?;
+    let rates = draft.numbers("--request-rate")?;
     let replayed = draft.get("dataset/kind").is_some_and(|kind| kind == "trace");
-    if draft.truth("--fixed-schedule") || replayed && rates.is_empty() && users.is_empty() {
+    if draft.is_on("--fixed-schedule") || replayed && rates.is_empty() && users.is_empty() {
         replay(draft)?;
     } else if !rates.is_empty() {
         open(draft, rates)?;
-        draft.note(
-            "--concurrency",
-            "an open loop sends when a request is due; a cap that holds requests back would hide the wait",
-        );
+        draft.note("--concurrency", "an open loop sends requests on schedule; a concurrency cap would hide the waiting time");
     } else {
         let users = if users.is_empty() { vec![1.0] } else { users };
         draft.one_or_axis("load/concurrency", users.into_iter().map(number).collect());
         draft.account("--concurrency", &["load/concurrency"]);
         draft.carry_seconds("--concurrency-ramp-duration", "load/spread")?;
-        draft.note("--arrival-pattern", "a closed loop has no arrivals of its own");
+        draft.note("--arrival-pattern", "a closed loop has no arrival process");
     }
     ends(draft)?;
     if let Some(rounds) = draft.number("--num-profile-runs")? {
-        draft.put("rounds", number(rounds));
-        draft.account("--num-profile-runs", &["rounds"]);
+        draft.carry_value("--num-profile-runs", "rounds", number(rounds));
     }
     draft.carry_seconds("--profile-run-cooldown-seconds", "pause")?;
     cancel(draft)
 }
 
 fn replay(draft: &mut Draft) -> Result<(), ImportError> {
-    draft.put("load/trace", json!({}));
-    draft.account("--fixed-schedule", &["load/trace"]);
+    draft.carry_value("--fixed-schedule", "load/trace", json!({}));
     draft.carry_number("--replay-speedup", "load/trace/speed")?;
     for (flag, path) in
         [("--fixed-schedule-start-offset", "dataset/trace/start"), ("--fixed-schedule-end-offset", "dataset/trace/end")]
     {
         if let Some(offset) = draft.number(flag)? {
-            draft.put(path, seconds(offset / 1e3));
-            draft.account(flag, &[path]);
+            draft.carry_value(flag, path, seconds(offset / 1e3));
         }
     }
     Ok(())
@@ -139,15 +131,14 @@ fn open(draft: &mut Draft, rates: Vec<f64>) -> Result<(), ImportError> {
     draft.account("--request-rate", &["load/rate"]);
     let shape = draft.number("--arrival-smoothness")?;
     match draft.text("--arrival-pattern").as_deref() {
-        Some("constant") => draft.put("load/arrivals", "constant"),
-        Some("gamma") => draft.put("load/arrivals", json!({ "gamma": number(shape.unwrap_or(1.0)) })),
+        Some("constant") => draft.set("load/arrivals", "constant"),
+        Some("gamma") => draft.set("load/arrivals", json!({ "gamma": number(shape.unwrap_or(1.0)) })),
         Some("concurrency_burst") => {
-            return Err(draft.wrong("--arrival-pattern", "concurrency_burst", "constant, poisson or gamma with a rate"));
+            return Err(draft.invalid("--arrival-pattern", "concurrency_burst", "constant, poisson or gamma with a rate"));
         }
         _ => {}
     }
-    draft.account("--arrival-pattern", &["load/arrivals"]);
-    draft.account("--arrival-smoothness", &["load/arrivals"]);
+    draft.account("--arrival-pattern --arrival-smoothness", &["load/arrivals"]);
     Ok(())
 }
 
@@ -158,15 +149,14 @@ fn ends(draft: &mut Draft) -> Result<(), ImportError> {
     if let Some(count) = draft.number("--num-conversations")? {
         let path = if draft.get("dataset/turns").is_some() { "load/sessions" } else { "load/requests" };
         if draft.get("load/requests").is_none() {
-            draft.put(path, number(count));
-            draft.account("--num-conversations", &[path]);
+            draft.carry_value("--num-conversations", path, number(count));
         }
     }
     let endless = ["load/duration", "load/requests", "load/sessions", "load/trace"].iter().all(|path| draft.get(path).is_none());
     if endless {
-        // AIPerf's own: ten requests for each user, and ten at the least.
+        // AIPerf's default: ten requests per user, at least ten.
         let closed = draft.get("load/concurrency").is_some() || draft.get("matrix/load.concurrency").is_some();
-        draft.put("load/requests", if closed { json!("10x") } else { json!(10) });
+        draft.set("load/requests", if closed { json!("10x") } else { json!(10) });
     }
     draft.carry_number("--warmup-request-count", "load/warmup")?;
     draft.carry_seconds("--warmup-duration", "load/warmup")
@@ -174,14 +164,13 @@ fn ends(draft: &mut Draft) -> Result<(), ImportError> {
 
 fn cancel(draft: &mut Draft) -> Result<(), ImportError> {
     let Some(share) = draft.number("--request-cancellation-rate")?.filter(|share| *share > 0.0) else { return Ok(()) };
-    draft.put("request/cancel/share", format!("{share}%"));
-    draft.put("request/cancel/after", seconds(draft.number("--request-cancellation-delay")?.unwrap_or(0.0).max(0.001)));
-    draft.account("--request-cancellation-rate", &["request/cancel/share"]);
-    draft.account("--request-cancellation-delay", &["request/cancel/after"]);
+    let delay = draft.number("--request-cancellation-delay")?.unwrap_or(0.0).max(0.001);
+    draft.carry_value("--request-cancellation-rate", "request/cancel/share", format!("{share}%"));
+    draft.carry_value("--request-cancellation-delay", "request/cancel/after", seconds(delay));
     Ok(())
 }
 
-/// `--goodput`, and the limits of its search recipes.
+/// `--goodput`, and the limits of search recipes.
 fn limits(draft: &mut Draft) -> Result<(), ImportError> {
     let mut limits = Vec::new();
     for pair in draft.texts("--goodput").iter().flat_map(|text| text.split_whitespace().map(str::to_owned).collect::<Vec<_>>()) {
@@ -191,7 +180,7 @@ fn limits(draft: &mut Draft) -> Result<(), ImportError> {
             Some(("inter_token_latency" | "itl", value)) => format!("tpot <= {value}ms"),
             Some(("request_latency", value)) => format!("e2e <= {value}ms"),
             Some(("output_token_throughput_per_user", value)) => format!("decode_tps >= {value} tok/s"),
-            _ => return Err(draft.wrong(
+            _ => return Err(draft.invalid(
                 "--goodput",
                 &pair,
                 "METRIC:VALUE of time_to_first_token, inter_token_latency, request_latency or output_token_throughput_per_user",
@@ -199,20 +188,20 @@ fn limits(draft: &mut Draft) -> Result<(), ImportError> {
         });
     }
     if !limits.is_empty() {
-        draft.limit(format!("goodput({}) >= 0%", limits.join(", ")));
+        draft.add_limit(format!("goodput({}) >= 0%", limits.join(", ")));
         draft.account("--goodput", &["slo"]);
-        draft.note("--goodput", "AIPerf asks for no share: raise the 0 % to make it a gate; its inter_token_latency is TPOT");
+        draft.note("--goodput", "AIPerf requires no share: raise the 0 % to make it a gate; its inter_token_latency is TPOT");
     }
     for (flag, metric) in
         [("--ttft-sla-ms", "ttft.p99"), ("--itl-sla-ms", "tpot.p99"), ("--tpot-sla-ms", "tpot.p99"), ("--e2e-sla-ms", "e2e.p99")]
     {
         if let Some(limit) = draft.number(flag)? {
-            draft.limit(format!("{metric} <= {limit}ms"));
+            draft.add_limit(format!("{metric} <= {limit}ms"));
             draft.account(flag, &["slo"]);
         }
     }
     if let Some(share) = draft.number("--error-rate-sla")? {
-        draft.limit(format!("error_rate <= {}%", share * 100.0));
+        draft.add_limit(format!("error_rate <= {}%", share * 100.0));
         draft.account("--error-rate-sla", &["slo"]);
     }
     search(draft)
@@ -220,36 +209,35 @@ fn limits(draft: &mut Draft) -> Result<(), ImportError> {
 
 fn search(draft: &mut Draft) -> Result<(), ImportError> {
     if !draft.has("--search-recipe") {
-        for flag in ["--concurrency-min", "--concurrency-max"] {
-            draft.note(flag, "it belongs to a search recipe");
-        }
+        draft.note("--concurrency-min --concurrency-max", "only used by a search recipe");
         return Ok(());
     }
     let low = draft.number("--concurrency-min")?.unwrap_or(1.0);
     let high = draft.number("--concurrency-max")?.unwrap_or(1024.0);
-    draft.put("search", json!({ "vary": "load.concurrency", "range": [number(low), number(high)] }));
-    draft.put("load/concurrency", number(low));
+    draft.set("search", json!({ "vary": "load.concurrency", "range": [number(low), number(high)] }));
+    draft.set("load/concurrency", number(low));
     draft.account("--search-recipe", &["search"]);
-    draft.account("--concurrency-min", &["search/range"]);
-    draft.account("--concurrency-max", &["search/range"]);
-    draft.note("--search-recipe", "the largest number of users at which every limit of `slo` holds");
+    draft.account("--concurrency-min --concurrency-max", &["search/range"]);
+    draft.note("--search-recipe", "the largest number of users that meets all limits of `slo`");
     if draft.get("slo").is_none() {
         return Err(ImportError::Missing("limit for its search recipe, such as --ttft-sla-ms"));
     }
     Ok(())
 }
 
-/// The prompts and what they ask for.
 fn dataset(draft: &mut Draft) -> Result<(), ImportError> {
     let kind = kind(draft)?;
-    draft.put("dataset/kind", kind);
+    draft.set("dataset/kind", kind);
     draft.carry("--tokenizer", "dataset/tokenizer");
     match kind {
         "random" => random(draft)?,
         "images" => {
             let [width, height] = [draft.number("--image-width-mean")?, draft.number("--image-height-mean")?];
-            draft.put("dataset/sizes", json!([format!("{}x{}", width.unwrap_or(512.0), height.unwrap_or(512.0))]));
-            draft.account("--image-width-mean", &["dataset/sizes"]);
+            draft.carry_value(
+                "--image-width-mean",
+                "dataset/sizes",
+                json!([format!("{}x{}", width.unwrap_or(512.0), height.unwrap_or(512.0))]),
+            );
             draft.account("--image-height-mean", &["dataset/sizes"]);
             draft.carry_number("--image-batch-size", "dataset/count")?;
         }
@@ -259,28 +247,25 @@ fn dataset(draft: &mut Draft) -> Result<(), ImportError> {
     }
     turns(draft)?;
     if let Some(length) = draft.number("--osl")? {
-        draft.put("request/max_tokens", about(length, draft.number("--osl-stddev")?.unwrap_or(0.0)));
-        draft.account("--osl", &["request/max_tokens"]);
+        draft.carry_value("--osl", "request/max_tokens", about(length, draft.number("--osl-stddev")?.unwrap_or(0.0)));
         draft.account("--osl-stddev", &["request/max_tokens"]);
     } else {
-        draft.note("--osl-stddev", "it goes with --osl");
+        draft.note("--osl-stddev", "only used with --osl");
     }
     draft.carry("--system-prompt", "dataset/system");
     match draft.text("--dataset-sampling-strategy").as_deref() {
         None | Some("sequential") => draft.account("--dataset-sampling-strategy", &["dataset/order"]),
         Some(_) => {
-            draft.put("dataset/order", "shuffle");
-            draft.account("--dataset-sampling-strategy", &["dataset/order"]);
+            draft.carry_value("--dataset-sampling-strategy", "dataset/order", "shuffle");
         }
     }
-    if draft.truth("--no-allow-dataset-wrap") {
-        draft.put("dataset/on_exhausted", "stop");
+    if draft.is_on("--no-allow-dataset-wrap") {
+        draft.set("dataset/on_exhausted", "stop");
     }
-    draft.account("--no-allow-dataset-wrap", &["dataset/on_exhausted"]);
-    draft.account("--allow-dataset-wrap", &["dataset/on_exhausted"]);
-    if let Some(place) = draft.text("--cache-bust") {
-        if place != "none" {
-            draft.put("dataset/cache_bust", true);
+    draft.account("--no-allow-dataset-wrap --allow-dataset-wrap", &["dataset/on_exhausted"]);
+    if let Some(target) = draft.text("--cache-bust") {
+        if target != "none" {
+            draft.set("dataset/cache_bust", true);
         }
         draft.account("--cache-bust", &["dataset/cache_bust"]);
     }
@@ -290,11 +275,11 @@ fn dataset(draft: &mut Draft) -> Result<(), ImportError> {
 fn kind(draft: &mut Draft) -> Result<&'static str, ImportError> {
     if let Some(name) = draft.text("--public-dataset") {
         if name != "sharegpt" {
-            return Err(draft.wrong("--public-dataset", &name, "sharegpt; others come as `kind: rows` of a file"));
+            return Err(draft.invalid("--public-dataset", &name, "sharegpt; use other datasets as a file with `kind: rows`"));
         }
         draft.account("--public-dataset", &["dataset/kind"]);
-        draft.put("dataset/path", "builtin");
-        draft.note("--public-dataset", "a small set that ships with the tool; give `dataset.path` for the whole of it");
+        draft.set("dataset/path", "builtin");
+        draft.note("--public-dataset", "a small sample that ships with llmscen; set `dataset.path` for the full dataset");
         return Ok("sharegpt");
     }
     let endpoint = draft.text("--endpoint-type").unwrap_or_default();
@@ -307,78 +292,280 @@ fn kind(draft: &mut Draft) -> Result<&'static str, ImportError> {
             () => "random",
         };
         if matches!(kind, "embeddings" | "rerank") {
-            draft.put("dataset/path", "builtin");
+            draft.set("dataset/path", "builtin");
         }
         return Ok(kind);
     };
-    draft.put("dataset/path", path);
-    draft.account("--input-file", &["dataset/path"]);
+    draft.carry_value("--input-file", "dataset/path", path);
     draft.account("--custom-dataset-type", &["dataset/kind"]);
     Ok(match draft.text("--custom-dataset-type").as_deref() {
         Some("mooncake_trace") => {
-            draft.put("dataset/trace/layout", "mooncake");
+            draft.set("dataset/trace/layout", "mooncake");
             "trace"
         }
         Some("burst_gpt_trace" | "burstgpt_trace") => {
-            draft.put("dataset/trace/layout", "burstgpt");
+            draft.set("dataset/trace/layout", "burstgpt");
             "trace"
         }
         Some("multi_turn") => {
-            draft.note("--custom-dataset-type", "write each conversation as a message list");
-            draft.put("dataset/turns", json!({}));
+            draft.note("--custom-dataset-type", "convert each conversation to a message list");
+            draft.set("dataset/turns", json!({}));
             "messages"
         }
         Some("raw_payload") => "line_by_line",
         _ if endpoint.ends_with("embeddings") => "embeddings",
         _ if endpoint.ends_with("rankings") => "rerank",
         _ => {
-            draft.put("dataset/columns/prompt", "text");
+            draft.set("dataset/columns/prompt", "text");
             "rows"
         }
     })
 }
 
 fn random(draft: &mut Draft) -> Result<(), ImportError> {
-    let (mean, sd) = (draft.number("--isl")?.unwrap_or(550.0), draft.number("--isl-stddev")?.unwrap_or(0.0));
-    draft.account("--isl", &["dataset/tokens"]);
-    draft.account("--isl-stddev", &["dataset/tokens"]);
-    draft.put("dataset/tokens", about(mean, sd));
+    let mean = draft.number("--isl")?.unwrap_or(550.0);
+    let sd = draft.number("--isl-stddev")?.unwrap_or(0.0);
+    draft.account("--isl --isl-stddev", &["dataset/tokens"]);
+    draft.set("dataset/tokens", about(mean, sd));
     let pool = draft.number("--num-prefix-prompts")?.unwrap_or(0.0);
     let shared =
         draft.number("--prefix-prompt-length")?.or(draft.number("--shared-system-prompt-length")?).filter(|shared| *shared > 0.0);
     let Some(shared) = shared else { return Ok(()) };
+    draft.shared_prefix(pool, shared, about(mean + shared, sd));
     if pool > 1.0 {
-        draft.put("dataset/kind", "prefix");
-        draft.put("dataset/groups", number(pool));
-        draft.put("dataset/prefix_tokens", number(shared));
         draft.account("--num-prefix-prompts", &["dataset/groups"]);
         draft.account("--prefix-prompt-length", &["dataset/prefix_tokens"]);
     } else {
-        draft.put("dataset/shared_prefix", number(shared));
-        draft.put("dataset/tokens", about(mean + shared, sd));
-        for flag in ["--prefix-prompt-length", "--shared-system-prompt-length", "--num-prefix-prompts"] {
-            draft.account(flag, &["dataset/shared_prefix"]);
-        }
+        draft.account("--prefix-prompt-length --shared-system-prompt-length --num-prefix-prompts", &["dataset/shared_prefix"]);
     }
     Ok(())
 }
 
-/// Conversations: AIPerf makes them up, here they come from data.
+/// AIPerf generates conversations; here they come from a dataset.
 fn turns(draft: &mut Draft) -> Result<(), ImportError> {
     let mean = draft.number("--session-turns-mean")?.unwrap_or(1.0);
     let made_up = draft.get("dataset/kind").and_then(Value::as_str) == Some("random");
     if mean > 1.0 && !made_up {
-        draft.put("dataset/turns/max", number(mean));
-        draft.account("--session-turns-mean", &["dataset/turns/max"]);
+        draft.carry_value("--session-turns-mean", "dataset/turns/max", number(mean));
     } else {
-        draft.note("--session-turns-mean", "conversations come from data: `dataset: { kind: sharegpt, turns: {} }`");
+        draft.note("--session-turns-mean", "use a dataset with conversations: `dataset: { kind: sharegpt, turns: {} }`");
     }
     let wait = draft.number("--session-turn-delay-mean")?.filter(|wait| *wait > 0.0);
     if let Some(wait) = wait.filter(|_| draft.get("dataset/turns").is_some()) {
-        // AIPerf counts these in milliseconds.
-        draft.put("dataset/turns/think_time", seconds(wait / 1e3));
-        draft.account("--session-turn-delay-mean", &["dataset/turns/think_time"]);
+        // In milliseconds.
+        draft.carry_value("--session-turn-delay-mean", "dataset/turns/think_time", seconds(wait / 1e3));
     }
-    draft.note("--session-turn-delay-stddev", "write a distribution into `dataset.turns.think_time`");
+    draft.note("--session-turn-delay-stddev", "set `dataset.turns.think_time` to a distribution");
     Ok(())
 }
+
+const INNER: &str = "internal to its processes; llmscen is a single process";
+const MEDIA: &str = "audio and video are not supported; see `dataset: { kind: images }`";
+const TRACE: &str = "a log is replayed unchanged: see `load.trace` and `dataset.trace`";
+const SYNTH: &str = "a log is not synthesized: change the log itself";
+const SEARCH: &str = "the search works differently: see `search`";
+const AXES: &str = "see `matrix`";
+const JUDGE: &str = "answers are not graded";
+const OUTPUT: &str = "every run is stored in its own folder; see `report`";
+const METRICS: &str = "see `target.metrics`";
+const TRACKER: &str = "see `report.track`";
+const WARMUP: &str = "the warm-up uses the load of the run; see `load.warmup`";
+const AGENT: &str = "see `dataset.turns`: real replies become part of the conversation";
+const SHOWN: &str = "see `--progress`, `--live` and `--quiet`";
+
+pub(super) const FLAGS: &[&[FlagGroup]] = &[&[
+    translated(Many, "--model|--model-names|-m --url|-u --extra-inputs --header|-H --goodput --concurrency --request-rate"),
+    translated(
+        One,
+        "--model-selection-strategy --endpoint|--custom-endpoint --endpoint-type --request-timeout-seconds \
+             --connection-reuse-strategy --tokenizer --input-file --public-dataset --custom-dataset-type \
+             --dataset-sampling-strategy --random-seed --fixed-schedule-start-offset --fixed-schedule-end-offset \
+             --num-conversations|--conversation-num|--num-sessions --session-turns-mean|--conversation-turn-mean \
+             --session-turn-delay-mean|--conversation-turn-delay-mean \
+             --session-turn-delay-stddev|--conversation-turn-delay-stddev --replay-speedup --cache-bust \
+             --system-prompt --batch-size|--prompt-batch-size|--batch-size-text|-b \
+             --num-prefix-prompts|--prompt-prefix-pool-size|--prefix-prompt-pool-size \
+             --prefix-prompt-length|--prompt-prefix-length --shared-system-prompt-length \
+             --isl|--prompt-input-tokens-mean|--synthetic-input-tokens-mean \
+             --isl-stddev|--prompt-input-tokens-stddev|--synthetic-input-tokens-stddev \
+             --osl|--prompt-output-tokens-mean|--output-tokens-mean \
+             --osl-stddev|--prompt-output-tokens-stddev|--output-tokens-stddev --image-width-mean \
+             --image-height-mean --image-batch-size|--batch-size-image --rankings-passages-mean \
+             --benchmark-duration --benchmark-grace-period --arrival-pattern|--request-rate-mode \
+             --arrival-smoothness|--vllm-burstiness --request-count|--num-requests --concurrency-ramp-duration \
+             --warmup-request-count|--num-warmup-requests --warmup-duration --request-cancellation-rate \
+             --request-cancellation-delay --num-profile-runs --profile-run-cooldown-seconds \
+             --artifact-dir|--output-artifact-dir --search-recipe --ttft-sla-ms --itl-sla-ms --tpot-sla-ms \
+             --e2e-sla-ms --error-rate-sla --concurrency-min --concurrency-max",
+    ),
+    translated(Switch, "--streaming --allow-dataset-wrap --no-allow-dataset-wrap --fixed-schedule"),
+    translated(Secret, "--api-key"),
+    dropped(One, "--url-strategy", "a scenario has one target; run it once per URL, or use a load balancer"),
+    dropped(
+        One,
+        "--wait-for-model-timeout --wait-for-model-mode --wait-for-model-interval",
+        "an unreachable server is reported immediately",
+    ),
+    dropped(
+        Switch,
+        "--reset-kv-cache --server-profiler",
+        "llmscen does not control the server; `dataset.cache_bust` makes prompts unique",
+    ),
+    dropped(
+        One,
+        "--reset-kv-cache-timeout-seconds --reset-kv-cache-path --server-profiler-timeout-seconds \
+             --server-profiler-start-path --server-profiler-stop-path",
+        "llmscen does not control the server",
+    ),
+    dropped(One, "--transport --transport-type", "only HTTP is supported"),
+    dropped(Switch, "--use-legacy-max-tokens", "the field is `max_tokens`; set another name in `request.extra`"),
+    dropped(Switch, "--use-server-token-count --per-chunk-usage", "the server's token count is used wherever it reports one"),
+    dropped(Switch, "--download-video-content --uuid-and-strip", MEDIA),
+    dropped(One, "--request-content-type", "bodies are JSON"),
+    dropped(One, "--session-header", "see `target.request_id`"),
+    dropped(One, "--tokenizer-revision", "set `dataset.tokenizer` to the folder of the revision"),
+    dropped(Switch, "--tokenizer-trust-remote-code", "code of a model is never executed"),
+    dropped(Switch, "--apply-chat-template", "the server applies the template to messages"),
+    dropped(One, "--hf-subset --hf-weka-dataset", "the dataset is a file"),
+    dropped(Many, "--dataset-filter", "filter the file; `dataset.prompt_tokens` filters by length"),
+    dropped(
+        Switch,
+        "--ignore-trace-delays --use-think-time-only --omit-kv-hints --no-fixed-schedule \
+             --fixed-schedule-auto-offset --open-loop-replay --no-open-loop-replay --open-loop-strict",
+        TRACE,
+    ),
+    dropped(One, "--max-context-length", "see `dataset.prompt_tokens.max`"),
+    dropped(
+        One,
+        "--trace-session-sample-ratio --trajectory-start-min-ratio --trajectory-start-max-ratio \
+             --trace-idle-gap-cap-seconds --system-idle-gap-cap-seconds",
+        TRACE,
+    ),
+    dropped(One, "--config -f --scenario", "copy the options from the file to the command line or the scenario"),
+    dropped(Switch, "--unsafe-override", "not needed: no option is locked"),
+    dropped(One, "--num-dataset-entries --num-prompts", "prompts are generated on demand, so none is sent twice"),
+    dropped(One, "--session-turns-stddev --conversation-turn-stddev", "the dataset determines the number of turns"),
+    dropped(
+        One,
+        "--session-delay-ratio --conversation-turn-delay-ratio --inter-turn-delay-cap-seconds \
+             --max-idle-gap-cap-seconds",
+        AGENT,
+    ),
+    dropped(Switch, "--force-min-tokens --no-force-min-tokens", "see `dataset.trace.match_output_length`"),
+    dropped(One, "--system-prompt-file", "copy the text to `dataset.system`"),
+    dropped(One, "--prompt-corpus --random-corpus-style", "random prompts are tokens drawn from the vocabulary"),
+    dropped(One, "--user-context-prompt-length", "see `dataset: { kind: prefix }`"),
+    dropped(
+        One,
+        "--isl-block-size --prompt-input-tokens-block-size --synthetic-input-tokens-block-size \
+             --synthesis-speedup-ratio --synthesis-prefix-len-multiplier --synthesis-prefix-root-multiplier \
+             --synthesis-prompt-len-multiplier --synthesis-output-len-multiplier --synthesis-max-isl \
+             --synthesis-max-osl",
+        SYNTH,
+    ),
+    dropped(One, "--seq-dist --sequence-distribution", "see `mix`: one entry per pair of lengths, with its weight"),
+    dropped(One, "--random-range-ratio", "write the range: `dataset: { tokens: { uniform: [a, b] } }`"),
+    dropped(
+        One,
+        "--audio-batch-size --batch-size-audio --audio-length-mean --audio-length-stddev --audio-format \
+             --audio-num-channels --video-batch-size --batch-size-video --video-duration --video-fps --video-width \
+             --video-height --video-synth-type --video-format --video-codec --video-audio-sample-rate \
+             --video-audio-num-channels --video-audio-codec --video-audio-depth",
+        MEDIA,
+    ),
+    dropped(Many, "--audio-depths --audio-sample-rates", MEDIA),
+    dropped(One, "--image-width-stddev --image-height-stddev", "list several `dataset.sizes`; they are used in turn"),
+    dropped(
+        One,
+        "--image-format --image-source --image-source-sampling",
+        "images are generated as PNG, or read from the folder `dataset.path`",
+    ),
+    dropped(
+        One,
+        "--rankings-passages-stddev --rankings-passages-prompt-token-mean \
+             --rankings-passages-prompt-token-stddev --rankings-query-prompt-token-mean \
+             --rankings-query-prompt-token-stddev",
+        "defined by the rows of the file",
+    ),
+    dropped(
+        One,
+        "--prefill-concurrency --prefill-concurrency-ramp-duration",
+        "concurrency per phase of a request is not supported",
+    ),
+    dropped(One, "--request-rate-ramp-duration --request-rate-series", "see `load.stages`"),
+    dropped(One, "--failed-request-threshold", "see `slo: [{ expr: \"error_rate < 1%\", abort: {} }]`"),
+    dropped(Switch, "--burst-phase-starts", "users of a closed loop start at once; `load.spread` spreads their starts"),
+    dropped(
+        One,
+        "--agentic-cache-warmup-duration --agentic-warmup-grace-period --num-warmup-sessions \
+             --warmup-concurrency --warmup-prefill-concurrency --warmup-request-rate --warmup-arrival-pattern \
+             --warmup-grace-period --warmup-concurrency-ramp-duration --warmup-prefill-concurrency-ramp-duration \
+             --warmup-request-rate-ramp-duration",
+        WARMUP,
+    ),
+    dropped(One, "--user-centric-rate --num-users", "an open loop of conversations: `load.rate` with `dataset.turns`"),
+    dropped(One, "--confidence-level", "see `slo[].confidence`"),
+    dropped(
+        Switch,
+        "--profile-run-disable-warmup-after-first --no-profile-run-disable-warmup-after-first",
+        "every round has a warm-up",
+    ),
+    dropped(
+        Switch,
+        "--set-consistent-seed --no-set-consistent-seed --vary-seed-per-trial --no-vary-seed-per-trial",
+        "each round draws other requests from the same seed",
+    ),
+    dropped(
+        One,
+        "--convergence-metric --convergence-stat --convergence-threshold --convergence-mode",
+        "an INCONCLUSIVE limit reports how many requests it needs",
+    ),
+    dropped(One, "--profile-export-prefix --profile-export-file --export-level --profile-export-level --slice-duration", OUTPUT),
+    dropped(
+        Switch,
+        "--auto-plot --no-auto-plot --plot-required --export-outputs-json --export-http-trace \
+             --show-trace-timing",
+        OUTPUT,
+    ),
+    dropped(One, "--otel-url --gen-ai-provider", "see `--metrics-addr`"),
+    dropped(Many, "--stream --otel-resource-attributes", "see `--metrics-addr`"),
+    dropped(
+        One,
+        "--mlflow-tracking-uri --mlflow-experiment --mlflow-run-name --mlflow-parent-run-id --wandb-project \
+             --wandb-entity --wandb-run-name",
+        TRACKER,
+    ),
+    dropped(Many, "--mlflow-tag --mlflow-artifact-glob --wandb-tag", TRACKER),
+    dropped(Many, "--server-metrics --server-metrics-formats --gpu-telemetry", METRICS),
+    dropped(Switch, "--no-server-metrics --no-gpu-telemetry --network-latency-automatic", METRICS),
+    dropped(One, "--network-latency-mean --network-latency-ping-interval", "results are not corrected"),
+    dropped(One, "--ui-type --ui --log-level --stats-interval", SHOWN),
+    dropped(Nothing, "--verbose -v --extra-verbose -vv --no-sweep-table", SHOWN),
+    dropped(
+        One,
+        "--parameter-sweep-cooldown-seconds --parameter-sweep-mode --sweep-type --isl-osl-pairs --isl-min \
+             --isl-max --isl-steps --osl-min --osl-max --osl-steps",
+        AXES,
+    ),
+    dropped(Switch, "--parameter-sweep-same-seed --no-parameter-sweep-same-seed", AXES),
+    dropped(Many, "--variant --sweep-variant --search-space --search-sla --search-sla-tier", SEARCH),
+    dropped(
+        One,
+        "--search-metric --search-stat --search-direction --search-max-iterations --search-initial-points \
+             --search-random-seed --search-planner --optuna-sampler --optuna-acquisition --optuna-terminator \
+             --search-percentile-pooling --bo-constraint-mode --search-style --degradation-threshold \
+             --degradation-metric-tag --degradation-stat --concurrency-steps",
+        SEARCH,
+    ),
+    dropped(One, "--slo-attainment-fraction", "write it as `goodput(…) >= 99%`"),
+    dropped(One, "--accuracy-benchmark --accuracy-n-shots --accuracy-grader --accuracy-system-prompt", JUDGE),
+    dropped(Many, "--accuracy-tasks", JUDGE),
+    dropped(Switch, "--accuracy-enable-cot --accuracy-no-enable-cot --accuracy-verbose", JUDGE),
+    dropped(
+        One,
+        "--record-processor-service-count --record-processors --workers-max --max-workers --api-port --api-host \
+             --zmq-host --zmq-ipc-path",
+        INNER,
+    ),
+    dropped(Switch, "--zmq-dual-bind", INNER),
+]];

@@ -1,48 +1,35 @@
-//! What `sglang.bench_serving`, `vllm bench serve` and LMDeploy's `profile_restful_api.py` have in common.
+//! The common parts of `sglang.bench_serving`, `vllm bench serve` and LMDeploy's `profile_restful_api.py`.
 
-use crate::import::command::{Flag, Takes, left, taken};
+use crate::import::command::{FlagGroup, Takes, dropped, translated};
 use crate::import::draft::{Draft, between, join, per_second, seconds};
 use crate::import::{ImportError, number};
 use Takes::{Nothing, One};
 use serde_json::{Value, json};
 
-const KEPT: &str = "every run is kept in a folder of its own";
+const KEPT: &str = "every run is stored in its own folder";
 
-/// The flags that both have.
-pub(super) const FLAGS: &[Flag] = &[
-    taken(&["--backend"], One),
-    taken(&["--base-url"], One),
-    taken(&["--host"], One),
-    taken(&["--port"], One),
-    taken(&["--dataset-name"], One),
-    taken(&["--dataset-path"], One),
-    taken(&["--model"], One),
-    taken(&["--tokenizer"], One),
-    taken(&["--num-prompts"], One),
-    taken(&["--sharegpt-output-len"], One),
-    taken(&["--random-input-len"], One),
-    taken(&["--random-output-len"], One),
-    taken(&["--random-range-ratio"], One),
-    taken(&["--image-count"], One),
-    taken(&["--image-resolution"], One),
-    left(&["--image-format"], One, "generated pictures are PNG"),
-    left(&["--image-content"], One, "generated pictures are drawn from the seed"),
-    taken(&["--request-rate"], One),
-    taken(&["--seed"], One),
-    left(&["--output-file"], One, KEPT),
-    left(&["--disable-tqdm"], Nothing, "see `--quiet` and `--progress`"),
-    taken(&["--disable-stream"], Nothing),
-    taken(&["--disable-ignore-eos"], Nothing),
-    taken(&["--extra-request-body"], One),
+/// The common flags of SGLang and LMDeploy.
+pub(super) const FLAGS: &[FlagGroup] = &[
+    translated(
+        One,
+        "--backend --base-url --host --port --dataset-name --dataset-path --model --tokenizer --num-prompts \
+             --sharegpt-output-len --random-input-len --random-output-len --random-range-ratio --image-count \
+             --image-resolution --request-rate --seed --extra-request-body",
+    ),
+    translated(Nothing, "--disable-stream --disable-ignore-eos"),
+    dropped(One, "--image-format", "generated images are PNG"),
+    dropped(One, "--image-content", "generated images are drawn from the seed"),
+    dropped(One, "--output-file", KEPT),
+    dropped(Nothing, "--disable-tqdm", "see `--quiet` and `--progress`"),
 ];
 
-/// What differs between the two.
+/// What differs between the scripts.
 pub(super) struct Script {
-    /// The scenario's name, where no flag gives one.
+    /// Default name of the scenario.
     pub name: &'static str,
     /// The seed without `--seed`.
     pub seed: i64,
-    /// Tokens in and out of `random` without a length; None: the script requires the flags.
+    /// Default input and output tokens of `random`; None: the flags are required.
     pub length: Option<f64>,
 }
 
@@ -57,10 +44,10 @@ pub(super) fn target(draft: &mut Draft) -> Result<(), ImportError> {
         "sglang-oai-chat" | "vllm-chat" | "lmdeploy-chat" => ("openai-chat", "v1/chat/completions"),
         "sglang-embedding" | "vllm-embedding" => ("openai-embeddings", "v1/embeddings"),
         other => {
-            return Err(draft.wrong(
+            return Err(draft.invalid(
                 "--backend",
                 other,
-                "sglang, sglang-oai, vllm or lmdeploy, their -chat forms, or an -embedding form; write others as `api: custom`",
+                "sglang, sglang-oai, vllm or lmdeploy, their -chat forms, or an -embedding form; use others as `api: custom`",
             ));
         }
     };
@@ -70,55 +57,47 @@ pub(super) fn target(draft: &mut Draft) -> Result<(), ImportError> {
         _ => 30_000.0,
     };
     let base = base(draft, port)?;
-    draft.put("target/api", api);
-    draft.put("target/url", join(&base, endpoint));
-    draft.account("--backend", &["target/api"]);
+    draft.carry_value("--backend", "target/api", api);
+    draft.set("target/url", join(&base, endpoint));
     if native {
-        draft.note("--backend", format!("the server's /{endpoint} in place of its /generate"));
+        draft.note("--backend", format!("the server's /{endpoint} instead of its /generate"));
     }
     draft.carry("--model", "target/model");
     draft.carry("--served-model-name", "target/model");
     let adapters = draft.texts("--lora-name");
     if !adapters.is_empty() {
-        draft.put("target/model", adapters);
-        draft.account("--lora-name", &["target/model"]);
+        draft.carry_value("--lora-name", "target/model", adapters);
     }
     draft.headers("--header")?;
-    // Both wait for a response for six hours.
+    // The tools wait six hours for a response.
     for path in ["target/timeouts/read", "target/timeouts/total"] {
-        draft.fill("--total-timeout", path, seconds(21_600.0));
+        draft.set_default("--total-timeout", path, seconds(21_600.0));
     }
     Ok(())
 }
 
-/// What the requests ask for.
 pub(super) fn request(draft: &mut Draft, script: &Script) -> Result<(), ImportError> {
-    draft.put("seed", number(draft.number("--seed")?.unwrap_or(0.0).max(0.0)));
-    draft.account("--seed", &["seed"]);
-    draft.fill("--seed", "seed", script.seed);
+    draft.carry_value("--seed", "seed", number(draft.number("--seed")?.unwrap_or(0.0).max(0.0)));
+    draft.set_default("--seed", "seed", script.seed);
     if draft.get("target/api").and_then(Value::as_str) == Some("openai-embeddings") {
         return draft.extra("--extra-request-body");
     }
-    draft.fill("--temperature", "request/temperature", 0);
-    draft.carry_number("--temperature", "request/temperature")?;
+    draft.carry_number_or("--temperature", "request/temperature", 0.0)?;
     draft.carry_number("--top-p", "request/top_p")?;
-    draft.fill("--disable-ignore-eos", "request/ignore_eos", true);
+    draft.set_default("--disable-ignore-eos", "request/ignore_eos", true);
     draft.account("--disable-ignore-eos", &["request/ignore_eos"]);
     if draft.has("--disable-ignore-eos") {
-        draft.put("request/ignore_eos", false);
+        draft.set("request/ignore_eos", false);
     }
-    if draft.has("--disable-stream") {
-        draft.put("request/stream", false);
-        draft.account("--disable-stream", &["request/stream"]);
-    }
+    draft.carry_switch("--disable-stream", "request/stream", false);
     draft.extra("--extra-request-body")
 }
 
-/// The prompts, and the lengths of the replies; `source` gives the file.
+/// The dataset and the output lengths; `source` is the flag of the file.
 pub(super) fn dataset(draft: &mut Draft, script: &Script, source: &'static str) -> Result<(), ImportError> {
-    let wanted = draft.text("--dataset-name").unwrap_or_else(|| "sharegpt".into());
+    let dataset = draft.text("--dataset-name").unwrap_or_else(|| "sharegpt".into());
     let embeds = draft.get("target/api").and_then(Value::as_str) == Some("openai-embeddings");
-    let kind = match wanted.as_str() {
+    let kind = match dataset.as_str() {
         _ if embeds => "embeddings",
         "sharegpt" | "custom" => "sharegpt",
         "openai" => "line_by_line",
@@ -127,15 +106,14 @@ pub(super) fn dataset(draft: &mut Draft, script: &Script, source: &'static str) 
         "generated-shared-prefix" => "prefix",
         "mooncake" => "trace",
         other => {
-            return Err(draft.wrong(
+            return Err(draft.invalid(
                 "--dataset-name",
                 other,
-                "sharegpt, random, random-ids, custom, openai, image, generated-shared-prefix or mooncake; other data come as `kind: rows` of a file",
+                "sharegpt, random, random-ids, custom, openai, image, generated-shared-prefix or mooncake; use other datasets as a file with `kind: rows`",
             ));
         }
     };
-    draft.put("dataset/kind", kind);
-    draft.account("--dataset-name", &["dataset/kind"]);
+    draft.carry_value("--dataset-name", "dataset/kind", kind);
     draft.carry("--tokenizer", "dataset/tokenizer");
     match kind {
         "random" | "images" => drawn(draft, kind, script)?,
@@ -152,37 +130,32 @@ pub(super) fn dataset(draft: &mut Draft, script: &Script, source: &'static str) 
     Ok(())
 }
 
-/// Rows of a file.
 fn file(draft: &mut Draft, kind: &str, source: &'static str) -> Result<(), ImportError> {
     draft.carry(source, "dataset/path");
     if !draft.has(source) {
         if !matches!(kind, "sharegpt" | "embeddings") {
             return Err(ImportError::Missing(source));
         }
-        draft.fill(source, "dataset/path", "builtin");
-        draft.note("--dataset-name", "a small set that ships with llmscen; give `dataset.path` for the whole of it");
+        draft.set_default(source, "dataset/path", "builtin");
+        draft.note("--dataset-name", "a small sample that ships with llmscen; set `dataset.path` for the full dataset");
     }
     match kind {
         "trace" => {
-            draft.put("dataset/trace/layout", "mooncake");
-            draft.put("load/trace", json!({}));
+            draft.set("dataset/trace/layout", "mooncake");
+            draft.set("load/trace", json!({}));
             if let Some(slower) = draft.number("--mooncake-slowdown-factor")?.filter(|slower| *slower > 0.0) {
-                draft.put("load/trace/speed", number(1.0 / slower));
-                draft.account("--mooncake-slowdown-factor", &["load/trace/speed"]);
+                draft.carry_value("--mooncake-slowdown-factor", "load/trace/speed", number(1.0 / slower));
             }
             draft.account("--use-trace-timestamps", &["load/trace"]);
         }
         "sharegpt" => {
-            draft.put("dataset/order", "shuffle");
+            draft.set("dataset/order", "shuffle");
             if !draft.has("--sharegpt-output-len") {
-                draft.note(
-                    "--dataset-name",
-                    "the tool limits each reply to the length of the row's own; set `request.max_tokens`",
-                );
+                draft.note("--dataset-name", "the tool limits each reply to the length in the row; set `request.max_tokens`");
             }
             if draft.has("--sharegpt-context-len") {
                 draft.carry_number("--sharegpt-context-len", "dataset/prompt_tokens/max")?;
-                draft.note("--sharegpt-context-len", "the prompt alone is compared with it, not the prompt and the reply");
+                draft.note("--sharegpt-context-len", "only the prompt is compared with it, not prompt and reply");
             }
         }
         _ => {}
@@ -190,31 +163,30 @@ fn file(draft: &mut Draft, kind: &str, source: &'static str) -> Result<(), Impor
     Ok(())
 }
 
-/// `--random-input-len` and `--random-output-len`: uniform from `--random-range-ratio` of the length to the length.
+/// Lengths are uniform from `--random-range-ratio` × length to length.
 fn drawn(draft: &mut Draft, kind: &str, script: &Script) -> Result<(), ImportError> {
     let ratio = draft.number("--random-range-ratio")?.unwrap_or(0.0);
     let lengths = [("--random-input-len", "dataset/tokens"), ("--random-output-len", "request/max_tokens")];
     for (flag, path) in lengths.into_iter().filter(|(_, path)| kind == "random" || *path == "request/max_tokens") {
         let given = draft.number(flag)?;
         let length = given.or(script.length).ok_or(ImportError::Missing(flag))?;
-        draft.fill(flag, path, ranged(length, ratio));
-        draft.put(path, ranged(length, ratio));
-        draft.account(flag, &[path]);
+        draft.carry_or_default(flag, path, ranged(length, ratio));
         draft.account("--random-range-ratio", &[path]);
     }
     if kind == "random" {
         draft.note("--random-range-ratio", "uniform from that share of the length to the length");
         return Ok(());
     }
-    draft.note("--random-input-len", "the text beside the pictures is `dataset.text`");
+    draft.note("--random-input-len", "the text next to the images is `dataset.text`");
     let resolution = draft.text("--image-resolution").unwrap_or_else(|| "1080p".into());
-    let sizes = sizes(&resolution)
-        .ok_or_else(|| draft.wrong("--image-resolution", &resolution, "4k, 1080p, 720p, 360p, HEIGHTxWIDTH or random:HxW-HxW"))?;
-    draft.put("dataset/sizes", sizes);
-    draft.fill("--image-resolution", "dataset/sizes", json!(["1920x1080"]));
+    let sizes = sizes(&resolution).ok_or_else(|| {
+        draft.invalid("--image-resolution", &resolution, "4k, 1080p, 720p, 360p, HEIGHTxWIDTH or random:HxW-HxW")
+    })?;
+    draft.set("dataset/sizes", sizes);
+    draft.set_default("--image-resolution", "dataset/sizes", json!(["1920x1080"]));
     draft.account("--image-resolution", &["dataset/sizes"]);
     if resolution.starts_with("random:") {
-        draft.note("--image-resolution", "the two bounds in turn");
+        draft.note("--image-resolution", "the two bounds alternate");
     }
     draft.carry_number("--image-count", "dataset/count")
 }
@@ -223,7 +195,7 @@ fn ranged(length: f64, ratio: f64) -> Value {
     between((length * ratio).floor().max(1.0), length)
 }
 
-/// Width and height; the tool writes the height first.
+/// Sizes as width × height; the tool writes the height first.
 fn sizes(resolution: &str) -> Option<Vec<String>> {
     let swapped = |text: &str| {
         let (height, width) = text.split_once('x')?;
@@ -241,24 +213,21 @@ fn sizes(resolution: &str) -> Option<Vec<String>> {
     })
 }
 
-/// `generated-shared-prefix`: its number of requests is groups times prompts.
+/// `generated-shared-prefix`: groups × prompts per group requests.
 fn prefix(draft: &mut Draft) -> Result<(), ImportError> {
     for (flag, path, default) in [
         ("--gsp-num-groups", "dataset/groups", 64.0),
         ("--gsp-prompts-per-group", "dataset/per_group", 16.0),
         ("--gsp-system-prompt-len", "dataset/prefix_tokens", 2048.0),
     ] {
-        draft.fill(flag, path, number(default));
-        draft.carry_number(flag, path)?;
+        draft.carry_number_or(flag, path, default)?;
     }
     let ratio = draft.number("--gsp-range-ratio")?.unwrap_or(1.0);
     for (flag, path, default) in
         [("--gsp-question-len", "dataset/tokens", 128.0), ("--gsp-output-len", "request/max_tokens", 256.0)]
     {
         let length = draft.number(flag)?.unwrap_or(default);
-        draft.fill(flag, path, ranged(length, ratio));
-        draft.put(path, ranged(length, ratio));
-        draft.account(flag, &[path]);
+        draft.carry_or_default(flag, path, ranged(length, ratio));
         draft.account("--gsp-range-ratio", &[path]);
     }
     Ok(())
@@ -269,17 +238,14 @@ pub(super) fn base(draft: &mut Draft, port: f64) -> Result<String, ImportError> 
     let host = draft.text("--host").filter(|host| host != "0.0.0.0").unwrap_or_else(|| "127.0.0.1".into());
     let host = if host.contains(':') && !host.starts_with('[') { format!("[{host}]") } else { host };
     let port = draft.number("--port")?.unwrap_or(port);
-    for flag in ["--base-url", "--host", "--port"] {
-        draft.account(flag, &["target/url"]);
-    }
+    draft.account("--base-url --host --port", &["target/url"]);
     Ok(draft.text("--base-url").unwrap_or_else(|| format!("http://{host}:{port}")))
 }
 
 /// `--num-prompts`.
 pub(super) fn requests(draft: &mut Draft) -> Result<f64, ImportError> {
     let amount = draft.number("--num-prompts")?.unwrap_or(1000.0);
-    draft.put("load/requests", number(amount));
-    draft.account("--num-prompts", &["load/requests"]);
+    draft.carry_value("--num-prompts", "load/requests", number(amount));
     Ok(amount)
 }
 
@@ -290,36 +256,35 @@ pub(super) fn load(draft: &mut Draft) -> Result<(), ImportError> {
     requests(draft)?;
     match (rate, users) {
         (Some(rate), users) => {
-            draft.put("load/rate", per_second(rate));
-            draft.account("--request-rate", &["load/rate"]);
+            draft.carry_value("--request-rate", "load/rate", per_second(rate));
             burstiness(draft)?;
             if users.is_some() {
-                draft.note("--max-concurrency", "an open loop sends when a request is due; a cap that holds requests back would hide the wait from every latency");
+                draft.note(
+                    "--max-concurrency",
+                    "an open loop sends requests on schedule; a concurrency cap would hide the waiting time from all latencies",
+                );
             }
         }
         (None, Some(users)) => {
-            draft.put("load/concurrency", number(users));
-            draft.account("--max-concurrency", &["load/concurrency"]);
-            draft.note("--request-rate", "no limit: a closed loop");
+            draft.carry_value("--max-concurrency", "load/concurrency", number(users));
+            draft.note("--request-rate", "no rate limit: a closed loop");
         }
         (None, None) => {
-            draft.put("load/rate", "burst");
-            draft.account("--request-rate", &["load/rate"]);
+            draft.carry_value("--request-rate", "load/rate", "burst");
         }
     }
     Ok(())
 }
 
-/// The shape of arrivals: 1 is Poisson.
+/// The shape of the gamma distribution of arrivals; 1 is Poisson.
 pub(super) fn burstiness(draft: &mut Draft) -> Result<(), ImportError> {
     if let Some(shape) = draft.number("--burstiness")?.filter(|shape| *shape != 1.0) {
-        draft.put("load/arrivals", json!({ "gamma": number(shape) }));
-        draft.account("--burstiness", &["load/arrivals"]);
+        draft.carry_value("--burstiness", "load/arrivals", json!({ "gamma": number(shape) }));
     }
     Ok(())
 }
 
-/// `--goodput ttft:500 tpot:40`: reported, and no objective, since these tools require no share.
+/// `--goodput ttft:500 tpot:40`. The tools only report it, so the required share is 0 %.
 pub(super) fn goodput(draft: &mut Draft, tool: &str) -> Result<(), ImportError> {
     let pairs = draft.texts("--goodput");
     let mut limits = Vec::new();
@@ -328,13 +293,13 @@ pub(super) fn goodput(draft: &mut Draft, tool: &str) -> Result<(), ImportError> 
         match parsed {
             Some((metric @ ("ttft" | "tpot"), value)) => limits.push(format!("{metric} <= {value}ms")),
             Some(("e2el", value)) => limits.push(format!("e2e <= {value}ms")),
-            _ => return Err(draft.wrong("--goodput", pair, "METRIC:MILLISECONDS of ttft, tpot or e2el")),
+            _ => return Err(draft.invalid("--goodput", pair, "METRIC:MILLISECONDS of ttft, tpot or e2el")),
         }
     }
     if !limits.is_empty() {
-        draft.limit(format!("goodput({}) >= 0%", limits.join(", ")));
+        draft.add_limit(format!("goodput({}) >= 0%", limits.join(", ")));
         draft.account("--goodput", &["slo"]);
-        draft.note("--goodput", format!("{tool} asks for no share: raise the 0 % to make it a gate"));
+        draft.note("--goodput", format!("{tool} requires no share: raise the 0 % to make it a gate"));
     }
     Ok(())
 }

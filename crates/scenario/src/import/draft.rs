@@ -1,121 +1,129 @@
-//! The scenario as it grows, the account of the flags it comes from, and helpers for names, URLs and lengths.
+//! The scenario under construction, the result for each flag, and helpers for names, URLs and lengths.
 
-use crate::import::command::{Given, Line, Variable, hidden_in_url, is_secret, masked, variable};
+use crate::import::command::{CommandLine, GivenFlag, Variable, is_secret, mask_secrets, mask_url, variable};
 use crate::import::{Account, ImportError, Imported, Tool, number};
 use serde_json::{Map, Value, json};
 
-/// What is said of a flag that had no part in the translation of this line.
-pub(super) const UNTOLD: &str = "it says nothing beside the other flags";
+/// The note of a flag that had no effect in this command line.
+pub(super) const NO_EFFECT: &str = "no effect with these other flags";
 
-/// A scenario in the making.
+/// A scenario under construction.
 pub(super) struct Draft {
-    line: Line,
+    line: CommandLine,
     tree: Map<String, Value>,
     /// Keys that hold a default of the tool.
     filled: Vec<&'static str>,
 }
 
 impl Draft {
-    /// A draft of nothing.
-    pub fn new(line: Line) -> Draft {
+    pub fn new(line: CommandLine) -> Draft {
         Draft { line, tree: Map::new(), filled: Vec::new() }
     }
 
-    fn last(&self, flag: &str) -> Option<&Given> {
-        self.line.given.iter().rev().find(|given| given.flag.names.contains(&flag))
+    fn last(&self, flag: &str) -> Option<&GivenFlag> {
+        self.line.given.iter().rev().find(|given| given.flag.is_among(flag))
     }
 
-    /// Whether the flag was given.
     pub fn has(&self, flag: &str) -> bool {
         self.last(flag).is_some()
     }
 
     /// The value of a variable set in front of the command.
     pub fn variable(&self, name: &str) -> Option<&str> {
-        self.line.variables.iter().rev().find(|own| own.name == name).map(|own| own.value.as_str())
+        self.line.variables.iter().rev().find(|variable| variable.name == name).map(|variable| variable.value.as_str())
     }
 
-    /// The value of a flag; of several the last.
+    /// The last value of a flag.
     pub fn text(&self, flag: &str) -> Option<String> {
         self.last(flag).and_then(|given| given.values.last()).cloned()
     }
 
-    /// The values of a flag, over every time it was given; those of a list in one word are told apart by commas.
+    /// All values of a flag, from all its occurrences.
     pub fn texts(&self, flag: &str) -> Vec<String> {
-        let own = self.line.given.iter().filter(|given| given.flag.names.contains(&flag));
-        own.flat_map(|given| given.values.iter().cloned()).collect()
+        let occurrences = self.line.given.iter().filter(|given| given.flag.is_among(flag));
+        occurrences.flat_map(|given| given.values.iter().cloned()).collect()
     }
 
-    /// Whether a switch is on: given without a value, or with a word of truth.
-    pub fn truth(&self, flag: &str) -> bool {
+    /// Whether a switch is on: given without a value, or with anything but `false`.
+    pub fn is_on(&self, flag: &str) -> bool {
         self.last(flag).is_some_and(|given| given.values.last().is_none_or(|value| value != "false"))
     }
 
-    /// The value of a flag as a number.
+    /// The last value of a flag as a number.
     pub fn number(&self, flag: &str) -> Result<Option<f64>, ImportError> {
         Ok(self.numbers(flag)?.last().copied())
     }
 
-    /// The values of a flag as numbers; commas part them too.
+    /// All values of a flag as numbers, which commas may separate.
     pub fn numbers(&self, flag: &str) -> Result<Vec<f64>, ImportError> {
         let texts = self.texts(flag);
         let words = texts.iter().flat_map(|text| text.split(',')).map(str::trim).filter(|word| !word.is_empty());
         words
             .map(|word| {
-                word.parse().ok().filter(|value: &f64| value.is_finite()).ok_or_else(|| self.wrong(flag, word, "a number"))
+                word.parse().ok().filter(|value: &f64| value.is_finite()).ok_or_else(|| self.invalid(flag, word, "a number"))
             })
             .collect()
     }
 
-    /// The value of a flag as JSON.
     pub fn json(&self, flag: &str) -> Result<Option<Value>, ImportError> {
-        let parse = |text: String| serde_json::from_str(&text).map_err(|_| self.wrong(flag, &text, "JSON"));
+        let parse = |text: String| serde_json::from_str(&text).map_err(|_| self.invalid(flag, &text, "JSON"));
         self.text(flag).map(parse).transpose()
     }
 
-    /// The error of a value.
-    pub fn wrong(&self, flag: &str, value: &str, expected: &'static str) -> ImportError {
+    /// The error of an invalid value.
+    pub fn invalid(&self, flag: &str, value: &str, expected: &'static str) -> ImportError {
         let written = self.last(flag).map_or(flag, |given| given.written.as_str());
         ImportError::Value { flag: written.to_owned(), value: value.to_owned(), expected }
     }
 
-    /// Sets a key; `/` parts the keys of a path. Texts that would be read as variables are escaped.
-    pub fn put(&mut self, path: &str, value: impl Into<Value>) {
+    /// Sets a key; `/` separates the keys of a path. Variables and templates in texts are escaped.
+    pub fn set(&mut self, path: &str, value: impl Into<Value>) {
         set(&mut self.tree, path, escaped(value.into()));
     }
 
-    /// Sets a key to what must not be escaped: a reference to a variable.
-    pub fn refer(&mut self, path: &str, text: &str) {
+    /// Sets a key to a text with a variable, which is not escaped.
+    pub fn set_variable(&mut self, path: &str, text: &str) {
         set(&mut self.tree, path, Value::from(text));
     }
 
-    /// Sets a key to the tool's default, which the head lists; nothing where the flag was given.
-    pub fn fill(&mut self, flag: &str, path: &'static str, value: impl Into<Value>) {
+    /// Sets a key to the tool's default, which the head lists, unless the flag was given.
+    pub fn set_default(&mut self, flag: &str, path: &'static str, value: impl Into<Value>) {
         if !self.has(flag) {
-            self.put(path, value);
+            self.set(path, value);
             self.filled.push(path);
         }
     }
 
-    /// Likewise a value: a template, whose texts have variables of their own.
-    pub fn refer_value(&mut self, path: &str, value: Value) {
+    /// Sets a key to a value with variables, which are not escaped.
+    pub fn set_unescaped(&mut self, path: &str, value: Value) {
         set(&mut self.tree, path, value);
     }
 
-    /// What stands under a key.
     pub fn get(&self, path: &str) -> Option<&Value> {
         let mut keys = path.split('/');
         let first = self.tree.get(keys.next()?)?;
         keys.try_fold(first, |value, key| value.get(key))
     }
 
-    /// Adds a limit.
-    pub fn limit(&mut self, expr: String) {
+    /// Prompts that share a prefix: one prefix for all, or one per group.
+    pub fn shared_prefix(&mut self, groups: f64, prefix: f64, tokens: Value) {
+        if groups > 1.0 {
+            self.set("dataset/kind", "prefix");
+            self.set("dataset/groups", number(groups));
+            self.set("dataset/prefix_tokens", number(prefix));
+        } else {
+            self.set("dataset/shared_prefix", number(prefix));
+            self.set("dataset/tokens", tokens);
+        }
+    }
+
+    /// Adds an objective.
+    pub fn add_limit(&mut self, expr: String) {
         self.objective(Value::from(expr));
     }
 
-    /// Adds an objective that is judged by its point estimate, as the tool judges it.
-    pub fn limit_point(&mut self, expr: String) {
+    /// Adds an objective that is judged by its point estimate, as the tool does.
+    pub fn add_point_limit(&mut self, expr: String) {
         self.objective(json!({ "expr": expr, "confidence": "point" }));
     }
 
@@ -125,90 +133,119 @@ impl Draft {
         }
     }
 
-    /// Says that these keys are what a flag said; a `/` in a key is shown as a dot.
-    pub fn account(&mut self, flag: &str, keys: &[&str]) {
-        for given in self.line.given.iter_mut().filter(|given| given.flag.names.contains(&flag)) {
+    /// Records that these keys hold what the flags (separated by spaces) set; a `/` in a key is shown as a dot.
+    pub fn account(&mut self, flags: &str, keys: &[&str]) {
+        for given in self.line.given.iter_mut().filter(|given| given.flag.is_among(flags)) {
             let new = keys.iter().map(|key| key.replace('/', ".")).filter(|key| !given.keys.contains(key)).collect::<Vec<_>>();
             given.keys.extend(new);
         }
     }
 
-    /// Says what differs of a flag, or why nothing stands for it.
-    pub fn note(&mut self, flag: &str, note: impl Into<String>) {
+    /// Records a difference, or why the flags (separated by spaces) have no counterpart.
+    pub fn note(&mut self, flags: &str, note: impl Into<String>) {
         let note = note.into();
-        for given in self.line.given.iter_mut().filter(|given| given.flag.names.contains(&flag)) {
+        for given in self.line.given.iter_mut().filter(|given| given.flag.is_among(flags)) {
             given.note = Some(match given.note.take() {
-                Some(said) if said != note => format!("{said}; {note}"),
+                Some(earlier) if earlier != note => format!("{earlier}; {note}"),
                 _ => note.clone(),
             });
         }
     }
 
-    /// Puts a flag's value under a key, if it was given.
+    /// Sets a key to a value that comes from a flag, and records it.
+    pub fn carry_value(&mut self, flag: &str, path: &str, value: impl Into<Value>) {
+        self.set(path, value);
+        self.account(flag, &[path]);
+    }
+
+    /// Sets a key to a value that comes from a flag, or to the tool's default.
+    pub fn carry_or_default(&mut self, flag: &str, path: &'static str, value: impl Into<Value>) {
+        if !self.has(flag) {
+            self.filled.push(path);
+        }
+        self.carry_value(flag, path, value);
+    }
+
+    /// Sets a key to `value` where a switch was given.
+    pub fn carry_switch(&mut self, flag: &str, path: &str, value: impl Into<Value>) {
+        if self.has(flag) {
+            self.carry_value(flag, path, value);
+        }
+    }
+
+    /// Sets a key to the text of a flag, where that was given.
     pub fn carry(&mut self, flag: &str, path: &str) {
         if let Some(text) = self.text(flag) {
-            self.put(path, text);
-            self.account(flag, &[path]);
+            self.carry_value(flag, path, text);
         }
     }
 
-    /// Likewise as a number.
+    /// Sets a key to the number of a flag, where that was given.
     pub fn carry_number(&mut self, flag: &str, path: &str) -> Result<(), ImportError> {
         if let Some(value) = self.number(flag)? {
-            self.put(path, number(value));
-            self.account(flag, &[path]);
+            self.carry_value(flag, path, number(value));
         }
         Ok(())
     }
 
-    /// Likewise as a number of seconds.
+    /// [`Draft::carry_number`] for pairs of a flag and a key.
+    pub fn carry_numbers(&mut self, pairs: &[(&str, &str)]) -> Result<(), ImportError> {
+        pairs.iter().try_for_each(|(flag, path)| self.carry_number(flag, path))
+    }
+
+    /// Sets a key to the number of a flag, or to the tool's default.
+    pub fn carry_number_or(&mut self, flag: &str, path: &'static str, default: f64) -> Result<(), ImportError> {
+        self.set_default(flag, path, number(default));
+        self.carry_number(flag, path)
+    }
+
+    /// Sets a key to the seconds of a flag, where that was given.
     pub fn carry_seconds(&mut self, flag: &str, path: &str) -> Result<(), ImportError> {
         if let Some(value) = self.number(flag)? {
-            self.put(path, seconds(value));
-            self.account(flag, &[path]);
+            self.carry_value(flag, path, seconds(value));
         }
         Ok(())
     }
 
-    /// The key of the target: never the value itself, but the variable that shall hold it.
+    /// Sets the target's key to a variable; the value is not written.
     pub fn api_key(&mut self, flag: &str) {
         if self.has(flag) {
-            self.refer("target/api_key", "${OPENAI_API_KEY}");
+            self.set_variable("target/api_key", "${OPENAI_API_KEY}");
             self.account(flag, &["target/api_key"]);
-            self.note(flag, "the value is not written down: set OPENAI_API_KEY");
+            self.note(flag, "the value is not stored: set OPENAI_API_KEY");
         }
     }
 
-    /// Headers `NAME=VALUE` or `NAME:VALUE`.
+    /// Translates headers `NAME=VALUE` or `NAME:VALUE`.
     pub fn headers(&mut self, flag: &str) -> Result<(), ImportError> {
         for text in self.texts(flag) {
-            let (name, value) = text.split_once([':', '=']).ok_or_else(|| self.wrong(flag, &text, "NAME=VALUE"))?;
+            let (name, value) = text.split_once([':', '=']).ok_or_else(|| self.invalid(flag, &text, "NAME=VALUE"))?;
             let (name, path) = (name.trim(), format!("target/headers/{}", name.trim()));
             if is_secret(name) {
                 let variable = variable(name);
-                self.refer(&path, &format!("${{{variable}}}"));
-                self.note(flag, format!("the value is not written down: set {variable}"));
+                self.set_variable(&path, &format!("${{{variable}}}"));
+                self.note(flag, format!("the value is not stored: set {variable}"));
             } else {
-                self.put(&path, value.trim());
+                self.set(&path, value.trim());
             }
             self.account(flag, &[&path]);
         }
         Ok(())
     }
 
-    /// Merges a JSON object into `request.extra`.
+    /// Merges the JSON object of a flag into `request.extra`.
     pub fn extra(&mut self, flag: &str) -> Result<(), ImportError> {
         let Some(value) = self.json(flag)? else { return Ok(()) };
-        let Value::Object(fields) = value else { return Err(self.wrong(flag, "", "a JSON object")) };
+        let Value::Object(fields) = value else { return Err(self.invalid(flag, "", "a JSON object")) };
         self.merge_extra(fields);
         self.account(flag, &["request/extra"]);
         Ok(())
     }
 
-    /// Merges fields into `request.extra`, whatever their names hold.
+    /// Merges fields into `request.extra`.
     pub fn merge_extra(&mut self, fields: Map<String, Value>) {
         let mut extra = match self.get("request/extra") {
-            Some(Value::Object(own)) => own.clone(),
+            Some(Value::Object(fields)) => fields.clone(),
             _ => Map::new(),
         };
         extra.extend(fields.into_iter().map(|(key, value)| (key, escaped(value))));
@@ -217,19 +254,95 @@ impl Draft {
         }
     }
 
-    /// Several values become an axis of the matrix, one stands where it belongs.
+    /// Sets one value, or an axis of the matrix for several.
     pub fn one_or_axis(&mut self, path: &str, values: Vec<Value>) {
         let axis = format!("matrix/{}", path.replace('/', "."));
         match <[Value; 1]>::try_from(values) {
-            Ok([value]) => self.put(path, value),
+            Ok([value]) => self.set(path, value),
             Err(values) if values.is_empty() => {}
             Err(mut values) => {
                 values.dedup();
-                // A case of the matrix is the scenario with another value in its place.
-                self.put(path, values.first().cloned().unwrap_or_default());
-                self.put(&axis, values);
+                // The matrix overrides this value in each case.
+                self.set(path, values.first().cloned().unwrap_or_default());
+                self.set(&axis, values);
             }
         }
+    }
+
+    pub fn accounts(&self) -> Vec<Account> {
+        let account = |given: &GivenFlag| Account {
+            flag: given.shown(),
+            keys: given.keys.clone(),
+            note: given.note.clone().or_else(|| given.keys.is_empty().then(|| NO_EFFECT.to_owned())),
+        };
+        let assigned =
+            |variable: &Variable| Account { flag: variable.shown(), keys: variable.keys.clone(), note: variable.note.clone() };
+        self.line.variables.iter().map(assigned).chain(self.line.given.iter().map(account)).collect()
+    }
+
+    /// Translates variables in front of the command: the environment of a managed server, or the API key.
+    fn place_variables(&mut self) {
+        let managed = self.get("target/server").is_some();
+        for at in 0..self.line.variables.len() {
+            let Some(assigned) = self.line.variables.get(at).cloned() else { continue };
+            let value =
+                if assigned.is_secret() { format!("${{{}}}", assigned.name) } else { assigned.value.replace("${", "$${") };
+            let path = match assigned.name.as_str() {
+                _ if managed => Some(format!("target/server/env/{}", assigned.name)),
+                "OPENAI_API_KEY" => Some("target/api_key".to_owned()),
+                _ => None,
+            };
+            if let Some(path) = &path {
+                set(&mut self.tree, path, Value::from(value));
+            }
+            if let Some(assigned) = self.line.variables.get_mut(at) {
+                assigned.note = match &path {
+                    Some(_) if assigned.is_secret() => Some(format!("the value is not stored: set {}", assigned.name)),
+                    Some(_) => None,
+                    None => Some("set it for llmscen if llmscen should use it".to_owned()),
+                };
+                assigned.keys = path.map(|path| path.replace('/', ".")).into_iter().collect();
+            }
+        }
+    }
+
+    /// The defaults of the tool in the scenario, as `key value`.
+    fn defaults(&self) -> Vec<String> {
+        let shown = |path: &&'static str| {
+            let text = match self.get(path)? {
+                Value::String(text) => text.clone(),
+                other => other.to_string(),
+            };
+            Some(format!("{} {text}", path.replace('/', ".")))
+        };
+        self.filled.iter().filter_map(shown).collect()
+    }
+
+    /// Replaces secrets in the URL and in `request.extra` by variables.
+    fn hide_secrets(&mut self) {
+        if let Some(url) = self.get("target/url").and_then(Value::as_str).map(|url| mask_url(url, "${TARGET_SECRET}")) {
+            self.set_variable("target/url", &url);
+        }
+        if let Some(extra) = self.get("request/extra").cloned() {
+            self.set_unescaped("request/extra", mask_secrets(extra, &mut |key| format!("${{{}}}", variable(key))));
+        }
+    }
+
+    /// Writes the scenario, with the results for the flags as comments at its top.
+    pub fn finish(mut self, tool: Tool) -> Result<Imported, ImportError> {
+        self.hide_secrets();
+        self.place_variables();
+        let accounts = self.accounts();
+        let head = head(tool, &accounts, &self.defaults());
+        let mut ordered = Map::new();
+        for key in ORDER {
+            if let Some(value) = self.tree.shift_remove(key) {
+                ordered.insert(key.to_owned(), value);
+            }
+        }
+        ordered.append(&mut self.tree);
+        let body = serde_yaml::to_string(&ordered).map_err(|error| ImportError::Write(error.to_string()))?;
+        Ok(Imported { yaml: format!("{head}{body}"), accounts })
     }
 }
 
@@ -250,7 +363,7 @@ fn set(tree: &mut Map<String, Value>, path: &str, value: Value) {
     }
 }
 
-/// A value whose texts stand for themselves: neither `${…}` nor `{{ … }}` in them is anything else.
+/// Escapes `${…}` and `{{ … }}` in all texts of a value.
 fn escaped(value: Value) -> Value {
     match value {
         Value::String(text) => Value::from(text.replace("${", "$${").replace("{{", "{{ '{{' }}")),
@@ -260,7 +373,7 @@ fn escaped(value: Value) -> Value {
     }
 }
 
-/// Sections in the order in which a reader wants them.
+/// The order of sections in the file.
 const ORDER: [&str; 14] = [
     "version",
     "name",
@@ -278,125 +391,48 @@ const ORDER: [&str; 14] = [
     "report",
 ];
 
-impl Draft {
-    /// What became of each flag.
-    pub fn accounts(&self) -> Vec<Account> {
-        let account = |given: &Given| Account {
-            flag: given.shown(),
-            keys: given.keys.clone(),
-            note: given.note.clone().or_else(|| given.keys.is_empty().then(|| UNTOLD.to_owned())),
-        };
-        let assigned = |own: &Variable| Account { flag: own.shown(), keys: own.keys.clone(), note: own.note.clone() };
-        self.line.variables.iter().map(assigned).chain(self.line.given.iter().map(account)).collect()
-    }
-
-    /// The variables in front of the command: those of a server that the run starts, the key of one that runs already.
-    fn place_variables(&mut self) {
-        let managed = self.get("target/server").is_some();
-        for at in 0..self.line.variables.len() {
-            let Some(own) = self.line.variables.get(at).cloned() else { continue };
-            let held = if own.is_secret() { format!("${{{}}}", own.name) } else { own.value.replace("${", "$${") };
-            let path = match own.name.as_str() {
-                _ if managed => Some(format!("target/server/env/{}", own.name)),
-                "OPENAI_API_KEY" => Some("target/api_key".to_owned()),
-                _ => None,
-            };
-            if let Some(path) = &path {
-                set(&mut self.tree, path, Value::from(held));
-            }
-            if let Some(own) = self.line.variables.get_mut(at) {
-                own.note = match &path {
-                    Some(_) if own.is_secret() => Some(format!("the value is not written down: set {}", own.name)),
-                    Some(_) => None,
-                    None => Some("set it for llmscen, if llmscen reads it".to_owned()),
-                };
-                own.keys = path.map(|path| path.replace('/', ".")).into_iter().collect();
-            }
-        }
-    }
-
-    /// The defaults of the tool that the scenario has, as `key value`.
-    fn defaults(&self) -> Vec<String> {
-        let shown = |path: &&'static str| {
-            let text = match self.get(path)? {
-                Value::String(text) => text.clone(),
-                other => other.to_string(),
-            };
-            Some(format!("{} {text}", path.replace('/', ".")))
-        };
-        self.filled.iter().filter_map(shown).collect()
-    }
-
-    /// Variables in place of what a URL or the body's own fields hold of secrets.
-    fn hide_secrets(&mut self) {
-        if let Some(url) = self.get("target/url").and_then(Value::as_str).map(|url| hidden_in_url(url, "${TARGET_SECRET}")) {
-            self.refer("target/url", &url);
-        }
-        if let Some(extra) = self.get("request/extra").cloned() {
-            self.refer_value("request/extra", masked(extra, &mut |key| format!("${{{}}}", variable(key))));
-        }
-    }
-
-    /// The scenario as text, the account at its head.
-    pub fn finish(mut self, tool: Tool) -> Result<Imported, ImportError> {
-        self.hide_secrets();
-        self.place_variables();
-        let accounts = self.accounts();
-        let head = head(tool, &accounts, &self.defaults());
-        let mut ordered = Map::new();
-        for key in ORDER {
-            if let Some(value) = self.tree.shift_remove(key) {
-                ordered.insert(key.to_owned(), value);
-            }
-        }
-        ordered.append(&mut self.tree);
-        let body = serde_yaml::to_string(&ordered).map_err(|error| ImportError::Write(error.to_string()))?;
-        Ok(Imported { yaml: format!("{head}{body}"), accounts })
-    }
-}
-
-/// A scenario's name made of any text; `fallback` where nothing of it fits.
+/// Converts a text to a scenario's name; `fallback` where no character of it is allowed.
 pub(super) fn name(text: &str, fallback: &str) -> String {
     let kept: String = text.to_lowercase().chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect();
     let words: Vec<&str> = kept.split('-').filter(|word| !word.is_empty()).collect();
     if words.is_empty() { fallback.to_owned() } else { words.join("-") }
 }
 
-/// The path of a URL without its query, and without a slash at its end.
+/// The path of a URL without query and final slash.
 pub(super) fn path(url: &str) -> &str {
     let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
     let path = rest.find('/').map_or("", |at| &rest[at..]);
     path.split(['?', '#']).next().unwrap_or_default().trim_end_matches('/')
 }
 
-/// A URL with a scheme: `http` where it has none.
+/// Adds `http://` to a URL without a scheme.
 pub(super) fn with_scheme(url: &str) -> String {
     if url.contains("://") { url.to_owned() } else { format!("http://{url}") }
 }
 
-/// Base URL and endpoint as one.
+/// Joins a base URL and an endpoint.
 pub(super) fn join(base: &str, endpoint: &str) -> String {
     format!("{}/{}", with_scheme(base).trim_end_matches('/'), endpoint.trim_start_matches('/'))
 }
 
-/// A length between `least` and `most`: a number where they are equal, else uniform.
+/// A length from `least` to `most`: a number where they are equal, else uniform.
 pub(super) fn between(least: f64, most: f64) -> Value {
     if least >= most { number(most) } else { json!({ "uniform": [number(least), number(most)] }) }
 }
 
-/// A length about `mean` with a standard deviation; the number itself without one.
+/// A normal distribution, or the mean without a standard deviation.
 pub(super) fn about(mean: f64, sd: f64) -> Value {
     if sd > 0.0 { json!({ "normal": { "mean": number(mean), "sd": number(sd) } }) } else { number(mean) }
 }
 
-/// The URL of a request by the protocol, if the path does not already end like one.
-pub(super) fn endpoint(url: &str, wanted: &str, known: &[&str]) -> String {
+/// The URL of requests: the protocol's path is added unless the URL ends with a known one.
+pub(super) fn endpoint(url: &str, protocol_path: &str, known: &[&str]) -> String {
     let url = with_scheme(url);
-    if known.iter().any(|own| path(&url).ends_with(own)) { url } else { join(&url, wanted) }
+    if known.iter().any(|end| path(&url).ends_with(end)) { url } else { join(&url, protocol_path) }
 }
 
-/// The protocol that a path of an OpenAI-like server speaks.
-pub(super) fn api_of(url: &str) -> &'static str {
+/// The protocol of a path of an OpenAI-compatible server.
+pub(super) fn api_from_path(url: &str) -> &'static str {
     let path = path(url);
     match () {
         () if path.ends_with("/chat/completions") => "openai-chat",
@@ -409,31 +445,31 @@ pub(super) fn api_of(url: &str) -> &'static str {
     }
 }
 
-/// A duration as a scenario writes it.
+/// A duration in scenario notation.
 pub(super) fn seconds(value: f64) -> Value {
     let text = if value.fract() == 0.0 { format!("{value:.0}s") } else { format!("{}ms", value * 1e3) };
     Value::from(text)
 }
 
-/// A rate as a scenario writes it.
+/// A rate in scenario notation.
 pub(super) fn per_second(value: f64) -> Value {
     Value::from(format!("{value}/s"))
 }
 
-/// The command line, what became of it and the tool's defaults, as comments.
+/// The comments at the top: the flags, what became of them, and the tool's defaults.
 pub(super) fn head(tool: Tool, accounts: &[Account], defaults: &[String]) -> String {
-    let mut head = format!("# From a command line of {}. What became of each flag:\n", tool.name());
+    let mut head = format!("# Converted from a command line of {}. Result per flag:\n", tool.name());
     let width = accounts.iter().map(|account| account.flag.chars().count()).max().unwrap_or(0).min(44);
     for Account { flag, keys, note } in accounts {
-        let said = match (keys.is_empty(), note) {
+        let result = match (keys.is_empty(), note) {
             (false, None) => keys.join(", "),
             (false, Some(note)) => format!("{} ({note})", keys.join(", ")),
             (true, note) => format!("not carried over: {}", note.as_deref().unwrap_or_default()),
         };
-        head.push_str(&format!("#   {flag:width$}  {said}\n"));
+        head.push_str(&format!("#   {flag:width$}  {result}\n"));
     }
     if !defaults.is_empty() {
-        head.push_str(&format!("# Defaults of {} {}:\n", tool.name(), tool.version()));
+        head.push_str(&format!("# Defaults of {} {}:\n", tool.name(), tool.spec().version));
         defaults.iter().for_each(|default| head.push_str(&format!("#   {default}\n")));
     }
     head

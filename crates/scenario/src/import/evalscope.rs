@@ -2,22 +2,20 @@
 
 mod load;
 
-use crate::import::command::{Flag, Takes, left, taken};
-use crate::import::draft::{Draft, api_of, between, endpoint, name, seconds};
+use crate::import::command::{FlagGroup, Takes, dropped, translated};
+use crate::import::draft::{Draft, api_from_path, between, endpoint, name, seconds};
 use crate::import::{ImportError, number};
 use Takes::{Many, Nothing, One, Secret};
 use serde_json::{Value, json};
 
-/// Puts the scenario together.
 pub(super) fn translate(draft: &mut Draft) -> Result<(), ImportError> {
     let title = draft.text("--name").or_else(|| draft.text("--alias"));
-    draft.put("name", name(title.as_deref().unwrap_or_default(), "evalscope-perf"));
-    draft.account("--name", &["name"]);
+    draft.carry_value("--name", "name", name(title.as_deref().unwrap_or_default(), "evalscope-perf"));
     draft.account("--alias", &["name"]);
     target(draft)?;
     request(draft)?;
     load::dataset(draft)?;
-    match draft.truth("--sla-auto-tune") {
+    match draft.is_on("--sla-auto-tune") {
         true => load::search(draft)?,
         false => load::load(draft)?,
     }
@@ -29,10 +27,10 @@ pub(super) fn translate(draft: &mut Draft) -> Result<(), ImportError> {
 fn request(draft: &mut Draft) -> Result<(), ImportError> {
     if let Some(template) = draft.text("--query-template") {
         match template.strip_prefix('@') {
-            Some(file) => draft.put("request/template", file),
+            Some(file) => draft.set("request/template", file),
             None => match serde_json::from_str::<Value>(&template) {
-                Ok(body @ Value::Object(_)) => draft.refer_value("request/template", body),
-                _ => return Err(draft.wrong("--query-template", &template, "a JSON object or @FILE")),
+                Ok(body @ Value::Object(_)) => draft.set_unescaped("request/template", body),
+                _ => return Err(draft.invalid("--query-template", &template, "a JSON object or @FILE")),
             },
         }
         draft.account("--query-template", &["request/template"]);
@@ -41,31 +39,28 @@ fn request(draft: &mut Draft) -> Result<(), ImportError> {
     if matches!(api.as_str(), "openai-embeddings" | "rerank") {
         return ranked(draft, &api);
     }
-    draft.fill("--max-tokens", "request/max_tokens", 2048);
-    draft.fill("--temperature", "request/temperature", 0);
+    draft.set_default("--max-tokens", "request/max_tokens", 2048);
+    draft.set_default("--temperature", "request/temperature", 0);
     match draft.numbers("--max-tokens")?.as_slice() {
         [] => {}
-        [one] => draft.put("request/max_tokens", number(*one)),
-        [least, most, ..] => draft.put("request/max_tokens", between(*least, *most)),
+        [one] => draft.set("request/max_tokens", number(*one)),
+        [least, most, ..] => draft.set("request/max_tokens", between(*least, *most)),
     }
     draft.account("--max-tokens", &["request/max_tokens"]);
-    for (flag, path) in [
+    draft.carry_numbers(&[
         ("--temperature", "request/temperature"),
         ("--top-p", "request/top_p"),
         ("--top-k", "request/top_k"),
         ("--repetition-penalty", "request/repetition_penalty"),
-    ] {
-        draft.carry_number(flag, path)?;
-    }
+    ])?;
     if let Some(seed) = draft.number("--seed")? {
-        draft.put("seed", number(seed.max(0.0)));
-        draft.put("request/seed", number(seed));
+        draft.set("seed", number(seed.max(0.0)));
+        draft.set("request/seed", number(seed));
         draft.account("--seed", &["seed", "request/seed"]);
     }
     let stops = draft.texts("--stop");
     if !stops.is_empty() {
-        draft.put("request/stop", stops);
-        draft.account("--stop", &["request/stop"]);
+        draft.carry_value("--stop", "request/stop", stops);
     }
     if api == "local" {
         in_process(draft)?;
@@ -75,63 +70,50 @@ fn request(draft: &mut Draft) -> Result<(), ImportError> {
     draft.extra("--extra-args")
 }
 
-/// What only servers take.
+/// Parameters that only servers support.
 fn served(draft: &mut Draft) -> Result<(), ImportError> {
-    for (flag, path) in [
+    draft.carry_numbers(&[
         ("--min-tokens", "request/min_tokens"),
         ("--frequency-penalty", "request/frequency_penalty"),
         ("--n-choices", "request/n"),
-    ] {
-        draft.carry_number(flag, path)?;
-    }
-    if draft.truth("--logprobs") {
-        draft.put("request/logprobs", true);
-        draft.account("--logprobs", &["request/logprobs"]);
-    }
+    ])?;
+    draft.carry_switch("--logprobs", "request/logprobs", true);
     let ids = draft.numbers("--stop-token-ids")?;
     if !ids.is_empty() {
-        draft.put("request/stop_token_ids", ids.into_iter().map(number).collect::<Vec<_>>());
-        draft.account("--stop-token-ids", &["request/stop_token_ids"]);
+        draft.carry_value("--stop-token-ids", "request/stop_token_ids", ids.into_iter().map(number).collect::<Vec<_>>());
     }
     if draft.has("--stream") || draft.has("--no-stream") {
-        draft.put("request/stream", !draft.has("--no-stream"));
-        draft.account("--stream", &["request/stream"]);
+        draft.carry_value("--stream", "request/stream", !draft.has("--no-stream"));
         draft.account("--no-stream", &["request/stream"]);
     }
     Ok(())
 }
 
-/// What a model inside llmscen takes of it: `--min-tokens` only where it is the maximum.
+/// Parameters that a local model supports: `--min-tokens` only where it equals the maximum.
 fn in_process(draft: &mut Draft) -> Result<(), ImportError> {
     let most = draft.numbers("--max-tokens")?.last().copied().unwrap_or(2048.0);
     if draft.number("--min-tokens")?.is_some_and(|least| least >= most) {
-        draft.put("request/ignore_eos", true);
-        draft.account("--min-tokens", &["request/ignore_eos"]);
+        draft.carry_value("--min-tokens", "request/ignore_eos", true);
     } else {
-        draft.note("--min-tokens", "a model inside llmscen does not take it");
+        draft.note("--min-tokens", "not supported for a local model");
     }
-    for flag in ["--frequency-penalty", "--n-choices", "--logprobs", "--stop-token-ids"] {
-        draft.note(flag, "a model inside llmscen does not take it");
-    }
-    draft.note("--stream", "every token is reported as it is made");
-    draft.note("--no-stream", "every token is reported as it is made");
+    draft.note("--frequency-penalty --n-choices --logprobs --stop-token-ids", "not supported for a local model");
+    draft.note("--stream", "every token is reported when it is generated");
+    draft.note("--no-stream", "every token is reported when it is generated");
     Ok(())
 }
 
-/// Embeddings and rankings: nothing is generated.
+/// Embeddings and rerank requests.
 fn ranked(draft: &mut Draft, api: &str) -> Result<(), ImportError> {
-    for flag in ["--max-tokens", "--min-tokens", "--temperature", "--top-p", "--top-k", "--stream", "--no-stream", "--seed"] {
-        draft.note(flag, "nothing is generated");
-    }
+    draft.note("--max-tokens --min-tokens --temperature --top-p --top-k --stream --no-stream --seed", "nothing is generated");
     let Some(value) = draft.json("--extra-args")? else { return Ok(()) };
-    let Value::Object(mut fields) = value else { return Err(draft.wrong("--extra-args", "", "a JSON object")) };
+    let Value::Object(mut fields) = value else { return Err(draft.invalid("--extra-args", "", "a JSON object")) };
     if api == "rerank" {
         if let Some(count) = fields.shift_remove("num_documents") {
-            draft.put("dataset/documents", count);
-            draft.account("--extra-args", &["dataset/documents"]);
+            draft.carry_value("--extra-args", "dataset/documents", count);
         }
         if fields.shift_remove("document_length_ratio").is_some() {
-            draft.note("--extra-args", "`document_length_ratio`: the data have lengths of their own");
+            draft.note("--extra-args", "`document_length_ratio`: the dataset determines the lengths");
         }
     }
     if !fields.is_empty() {
@@ -141,12 +123,11 @@ fn ranked(draft: &mut Draft, api: &str) -> Result<(), ImportError> {
     Ok(())
 }
 
-/// Paths that evalscope takes as they are; others get the one of `--api`.
+/// URLs with these paths are used unchanged; others get the path of `--api`.
 const ENDS: [&str; 6] = ["/chat/completions", "/completions", "/responses", "/embeddings", "/reranks", "/rerank"];
 
-const NO_SERVER: &str = "the model runs inside llmscen: no server is asked";
+const NO_SERVER: &str = "the model runs inside llmscen, without a server";
 
-/// The target.
 fn target(draft: &mut Draft) -> Result<(), ImportError> {
     let api = draft.text("--api").unwrap_or_else(|| "openai".into());
     match api.as_str() {
@@ -155,7 +136,7 @@ fn target(draft: &mut Draft) -> Result<(), ImportError> {
         _ => remote(draft, &api)?,
     }
     draft.account("--api", &["target/api"]);
-    draft.fill("--total-timeout", "target/timeouts/total", seconds(21_600.0));
+    draft.set_default("--total-timeout", "target/timeouts/total", seconds(21_600.0));
     draft.carry_seconds("--total-timeout", "target/timeouts/total")?;
     if api == "local" {
         return Ok(());
@@ -163,22 +144,20 @@ fn target(draft: &mut Draft) -> Result<(), ImportError> {
     draft.api_key("--api-key");
     draft.headers("--headers")?;
     draft.carry_seconds("--connect-timeout", "target/timeouts/connect")?;
-    draft.fill("--read-timeout", "target/timeouts/read", seconds(21_600.0));
+    draft.set_default("--read-timeout", "target/timeouts/read", seconds(21_600.0));
     draft.carry_seconds("--read-timeout", "target/timeouts/read")
 }
 
-/// `--api local`: evalscope serves the model by transformers, one request at a time.
+/// `--api local`: evalscope serves the model with transformers, one request at a time.
 fn in_process_target(draft: &mut Draft) -> Result<(), ImportError> {
     if !draft.has("--model") {
         return Err(ImportError::Missing("--model: the folder of a model"));
     }
-    draft.put("target/api", "local");
+    draft.set("target/api", "local");
     draft.carry("--model", "target/model");
     draft.note("--api", "llmscen's own implementation of the model, not transformers");
     draft.note("--model", "a folder, a .gguf file, or the name of a model on the hub (`org/name`)");
-    for flag in ["--url", "--port", "--api-key", "--headers", "--connect-timeout", "--read-timeout"] {
-        draft.note(flag, NO_SERVER);
-    }
+    draft.note("--url --port --api-key --headers --connect-timeout --read-timeout", NO_SERVER);
     Ok(())
 }
 
@@ -189,19 +168,18 @@ fn managed(draft: &mut Draft) -> Result<(), ImportError> {
     }
     let path = if raw(draft) { "completions" } else { "chat/completions" };
     let port = draft.number("--port")?.unwrap_or(8877.0);
-    draft.put("target/api", if raw(draft) { "openai-completions" } else { "openai-chat" });
-    draft.put("target/url", format!("http://127.0.0.1:{port}/v1/{path}"));
-    draft.account("--port", &["target/url"]);
+    draft.set("target/api", if raw(draft) { "openai-completions" } else { "openai-chat" });
+    draft.carry_value("--port", "target/url", format!("http://127.0.0.1:{port}/v1/{path}"));
     draft.carry("--model", "target/model");
-    draft.note("--url", "the run starts its own server, at --port");
-    draft.put(
+    draft.note("--url", "the run starts a server, at --port");
+    draft.set(
         "target/server",
         json!({ "preset": "vllm", "args": { "max_model_len": 32768, "gpu_memory_utilization": 0.9, "trust_remote_code": true } }),
     );
-    draft.put("target/server/env", json!({ "VLLM_ALLOW_LONG_MAX_MODEL_LEN": "1", "VLLM_WORKER_MULTIPROC_METHOD": "spawn" }));
+    draft.set("target/server/env", json!({ "VLLM_ALLOW_LONG_MAX_MODEL_LEN": "1", "VLLM_WORKER_MULTIPROC_METHOD": "spawn" }));
     let gpus = draft.variable("CUDA_VISIBLE_DEVICES").map(|list| list.split(',').filter(|id| !id.trim().is_empty()).count());
     match gpus {
-        Some(gpus) if gpus > 0 => draft.put("target/server/args/tensor_parallel_size", number(gpus as f64)),
+        Some(gpus) if gpus > 0 => draft.set("target/server/args/tensor_parallel_size", number(gpus as f64)),
         _ => draft.note("--api", "evalscope uses every GPU: set `target.server.args.tensor_parallel_size` to their number"),
     }
     draft.account("--api", &["target/server"]);
@@ -216,7 +194,7 @@ fn remote(draft: &mut Draft, api: &str) -> Result<(), ImportError> {
             if draft.has("--tokenize-prompt") || raw(draft) {
                 url = url.replace("/chat/completions", "/completions");
             }
-            (api_of(&url), url)
+            (api_from_path(&url), url)
         }
         "openai_responses" | "openai_response" | "responses" => {
             ("openai-responses", endpoint(&url.replace("/chat/completions", "/responses"), "responses", &ENDS))
@@ -226,50 +204,53 @@ fn remote(draft: &mut Draft, api: &str) -> Result<(), ImportError> {
         "dashscope" => ("dashscope", url),
         "custom" => ("custom", url),
         other => {
-            return Err(draft.wrong(
+            return Err(draft.invalid(
                 "--api",
                 other,
                 "openai, openai_responses, embedding, rerank, dashscope, custom, local or local_vllm",
             ));
         }
     };
-    draft.put("target/api", spoken);
-    draft.put("target/url", url);
+    draft.set("target/api", spoken);
+    draft.set("target/url", url);
     draft.carry("--model", "target/model");
     draft.account("--url", &["target/url"]);
     draft.note("--port", "it is the port of `--api local_vllm`");
     draft.account("--tokenize-prompt", &["target/url"]);
-    draft
-        .note("--tokenize-prompt", "prompts go to /v1/completions as text; those of `random` survive the way to tokens and back");
+    draft.note(
+        "--tokenize-prompt",
+        "prompts are sent to /v1/completions as text; those of `random` keep their tokens when they are tokenized again",
+    );
     if spoken == "custom" {
-        draft.note("--api", "say in `request.template` and `request.extract` how it speaks");
+        draft.note("--api", "define requests and responses in `request.template` and `request.extract`");
     }
     Ok(())
 }
 
-/// Whether the prompts go to the model without a chat template, whatever the URL is.
+/// Whether prompts are sent without a chat template.
 fn raw(draft: &Draft) -> bool {
-    load::wanted(draft).starts_with("speed_benchmark")
+    load::dataset_name(draft).starts_with("speed_benchmark")
 }
 
-/// Names that evalscope's own project has at every tracker.
+/// The project name that evalscope uses for every tracker.
 const PROJECT: &str = "perf_benchmark";
 
-/// `--visualizer`, or a key alone, which older releases take for it.
+/// `--visualizer`; in older releases an API key alone selects the tracker.
 fn track(draft: &mut Draft) {
     let alone = if draft.has("--wandb-api-key") { Some("wandb".to_owned()) } else { None };
     match draft.text("--visualizer").or(alone).as_deref() {
         Some("wandb") => {
-            draft.put("report/track/wandb/project", PROJECT);
+            draft.set("report/track/wandb/project", PROJECT);
             draft.account("--visualizer", &["report/track/wandb"]);
             if draft.has("--wandb-api-key") {
-                draft.refer("report/track/wandb/api_key", "${WANDB_API_KEY}");
+                draft.set_variable("report/track/wandb/api_key", "${WANDB_API_KEY}");
                 draft.account("--wandb-api-key", &["report/track/wandb/api_key"]);
-                draft.note("--wandb-api-key", "the value is not written down: set WANDB_API_KEY");
+                draft.note("--wandb-api-key", "the value is not stored: set WANDB_API_KEY");
             }
         }
         Some(other) => {
-            let why = format!("llmscen has no tracker for {other}; `report.track` has MLflow and Weights & Biases");
+            let why =
+                format!("llmscen does not support the tracker {other}; `report.track` supports MLflow and Weights & Biases");
             draft.note("--visualizer", why);
             draft.note("--wandb-api-key", "--visualizer names another tracker");
         }
@@ -277,105 +258,43 @@ fn track(draft: &mut Draft) {
     }
 }
 
-const SHOWN: &str = "progress is shown anyway, see --progress";
-const SWANLAB: &str = "llmscen has no tracker for swanlab; `report.track` has MLflow and Weights & Biases";
-const TUNING: &str = "an inner matter of its queues; requests are rendered ahead and rows are written as they come";
+const SHOWN: &str = "progress is always shown, see --progress";
+const SWANLAB: &str = "llmscen does not support the tracker swanlab; `report.track` supports MLflow and Weights & Biases";
+const TUNING: &str = "internal to its queues; llmscen renders requests ahead and writes records immediately";
 
-/// Every flag.
-pub(super) const FLAGS: &[&[Flag]] = &[
-    &[
-        taken(&["--model"], One),
-        left(&["--attn-implementation"], One, "it belongs to the server; `--api local` has one implementation"),
-        taken(&["--api"], One),
-        taken(&["--tokenizer-path"], One),
-        taken(&["--url"], One),
-        taken(&["--port"], One),
-        taken(&["--headers"], Many),
-        taken(&["--api-key"], Secret),
-        taken(&["--connect-timeout"], One),
-        taken(&["--read-timeout"], One),
-        taken(&["--total-timeout"], One),
-        left(&["--no-test-connection"], Nothing, "no request is sent that is not measured"),
-        taken(&["--scenario"], One),
-    ],
-    &[
-        taken(&["--number", "-n"], Many),
-        taken(&["--parallel"], Many),
-        taken(&["--rate"], Many),
-        taken(&["--warmup-num"], One),
-        left(&["--enable-pd-metrics"], Nothing, "the first gap is in the ITL over token position"),
-        taken(&["--open-loop"], Nothing),
-        taken(&["--sleep-interval"], One),
-        taken(&["--duration"], One),
-        taken(&["--sla-auto-tune"], Nothing),
-        taken(&["--sla-variable"], One),
-        taken(&["--sla-params"], One),
-        taken(&["--sla-num-runs"], One),
-        taken(&["--sla-upper-bound"], One),
-        taken(&["--sla-lower-bound"], One),
-        left(&["--sla-fixed-parallel"], One, "an open loop has no users; `load.max_in_flight` drops what does not fit"),
-        taken(&["--sla-number-multiplier"], One),
-        left(&["--db-commit-interval"], One, TUNING),
-        left(&["--queue-size-multiplier"], One, TUNING),
-        left(&["--in-flight-task-multiplier"], One, TUNING),
-        left(&["--num-workers"], One, TUNING),
-        left(&["--log-every-n-query"], One, SHOWN),
-        left(&["--debug"], Nothing, "`llmscen plan` shows the first request"),
-        left(&["--enable-progress-tracker"], Nothing, SHOWN),
-    ],
-    &[
-        taken(&["--visualizer"], One),
-        taken(&["--wandb-api-key"], Secret),
-        left(&["--swanlab-api-key"], Secret, SWANLAB),
-        left(&["--swanlab-host"], One, SWANLAB),
-        taken(&["--name", "--wandb-name"], One),
-        taken(&["--alias"], One),
-        taken(&["--outputs-dir"], One),
-        left(&["--no-timestamp"], Nothing, "`--output DIR` names the run folder itself"),
-    ],
-    &[
-        taken(&["--max-prompt-length"], One),
-        taken(&["--min-prompt-length"], One),
-        taken(&["--prefix-length"], One),
-        taken(&["--prefix-count"], One),
-        taken(&["--prompt"], One),
-        taken(&["--query-template"], One),
-        left(
-            &["--apply-chat-template", "--no-apply-chat-template"],
-            Nothing,
-            "the server applies it to messages, and nothing does to a text",
-        ),
-        taken(&["--image-width"], One),
-        taken(&["--image-height"], One),
-        left(&["--image-format"], One, "pictures are PNG"),
-        taken(&["--image-num"], One),
-        left(&["--image-patch-size"], One, "the server counts the tokens of pictures"),
-        taken(&["--dataset"], One),
-        taken(&["--dataset-path"], One),
-        left(&["--data-source"], One, "a file, or the hub that LLMSCEN_HUB names"),
-        left(&["--dataset-offset"], One, "every prompt is drawn anew from the seed, so that no prefix cache knows it"),
-        taken(&["--dataset-args"], One),
-    ],
-    &[
-        taken(&["--frequency-penalty"], One),
-        taken(&["--repetition-penalty"], One),
-        taken(&["--logprobs"], Nothing),
-        taken(&["--max-tokens"], Many),
-        taken(&["--min-tokens"], One),
-        taken(&["--n-choices"], One),
-        taken(&["--seed"], One),
-        taken(&["--stop"], Many),
-        taken(&["--stop-token-ids"], Many),
-        taken(&["--stream"], Nothing),
-        taken(&["--no-stream"], Nothing),
-        taken(&["--temperature"], One),
-        taken(&["--top-p"], One),
-        taken(&["--top-k"], One),
-        taken(&["--extra-args"], One),
-        taken(&["--tokenize-prompt"], Nothing),
-        taken(&["--multi-turn"], Nothing),
-        left(&["--min-turns"], One, "the data say how many turns a conversation has"),
-        taken(&["--max-turns"], One),
-        taken(&["--multi-turn-args"], One),
-    ],
-];
+pub(super) const FLAGS: &[&[FlagGroup]] = &[&[
+    translated(
+        One,
+        "--model --api --tokenizer-path --url --port --connect-timeout --read-timeout --total-timeout \
+             --scenario --warmup-num --sleep-interval --duration --sla-variable --sla-params --sla-num-runs \
+             --sla-upper-bound --sla-lower-bound --sla-number-multiplier --visualizer --name|--wandb-name --alias \
+             --outputs-dir --max-prompt-length --min-prompt-length --prefix-length --prefix-count --prompt \
+             --query-template --image-width --image-height --image-num --dataset --dataset-path --dataset-args \
+             --frequency-penalty --repetition-penalty --min-tokens --n-choices --seed --temperature --top-p --top-k \
+             --extra-args --max-turns --multi-turn-args",
+    ),
+    translated(Many, "--headers --number|-n --parallel --rate --max-tokens --stop --stop-token-ids"),
+    translated(Secret, "--api-key --wandb-api-key"),
+    translated(Nothing, "--open-loop --sla-auto-tune --logprobs --stream --no-stream --tokenize-prompt --multi-turn"),
+    dropped(One, "--attn-implementation", "it is an option of the server; `--api local` has one implementation"),
+    dropped(Nothing, "--no-test-connection", "every request that is sent is measured"),
+    dropped(Nothing, "--enable-pd-metrics", "the report shows ITL by output position"),
+    dropped(One, "--sla-fixed-parallel", "an open loop has no users; `load.max_in_flight` limits requests in flight"),
+    dropped(One, "--db-commit-interval --queue-size-multiplier --in-flight-task-multiplier --num-workers", TUNING),
+    dropped(One, "--log-every-n-query", SHOWN),
+    dropped(Nothing, "--debug", "`llmscen plan` shows the first request"),
+    dropped(Nothing, "--enable-progress-tracker", SHOWN),
+    dropped(Secret, "--swanlab-api-key", SWANLAB),
+    dropped(One, "--swanlab-host", SWANLAB),
+    dropped(Nothing, "--no-timestamp", "`--output DIR` sets the run folder"),
+    dropped(
+        Nothing,
+        "--apply-chat-template --no-apply-chat-template",
+        "the server applies the template to messages, never to plain text",
+    ),
+    dropped(One, "--image-format", "images are PNG"),
+    dropped(One, "--image-patch-size", "the server counts the tokens of images"),
+    dropped(One, "--data-source", "a file, or the hub in LLMSCEN_HUB"),
+    dropped(One, "--dataset-offset", "every prompt is drawn from the seed, so no prefix cache contains it"),
+    dropped(One, "--min-turns", "the dataset determines the number of turns"),
+]];

@@ -1,14 +1,13 @@
-//! `guidellm run` with `kind=…,key=value` options, after guidellm 0.8, and `guidellm benchmark` with flags, as before it.
+//! `guidellm run` with `kind=…,key=value` options, after guidellm 0.8, and the older `guidellm benchmark` with flags.
 
-use crate::import::command::{Flag, Takes, left, taken};
-use crate::import::draft::{Draft, about, api_of, endpoint, name, per_second, seconds};
+use crate::import::command::{FlagGroup, Takes, dropped, translated};
+use crate::import::draft::{Draft, about, api_from_path, endpoint, name, per_second, seconds};
 use crate::import::{ImportError, number};
 use Takes::{Many, Nothing, One};
 use serde_json::{Map, Value, json};
 
-/// Puts the scenario together.
 pub(super) fn translate(draft: &mut Draft) -> Result<(), ImportError> {
-    draft.put("name", name("", "guidellm"));
+    draft.set("name", name("", "guidellm"));
     seed(draft)?;
     target(draft)?;
     dataset(draft)?;
@@ -18,19 +17,19 @@ pub(super) fn translate(draft: &mut Draft) -> Result<(), ImportError> {
 
 fn seed(draft: &mut Draft) -> Result<(), ImportError> {
     draft.carry_number("--random-seed", "seed")?;
-    let mut fields = Fields::of(draft, "--seed", "value")?;
+    let mut fields = Fields::from_flag(draft, "--seed", "value")?;
     if let Some(seed) = fields.number(draft, "value")? {
-        draft.put("seed", number(seed));
+        draft.set("seed", number(seed));
     }
     fields.done(draft, &["seed"]);
     Ok(())
 }
 
 fn target(draft: &mut Draft) -> Result<(), ImportError> {
-    let mut backend = Fields::of(draft, "--backend", "kind")?;
+    let mut backend = Fields::from_flag(draft, "--backend", "kind")?;
     let kind = backend.text("kind").unwrap_or_else(|| "openai_http".into());
     if !kind.starts_with("openai_http") {
-        return Err(draft.wrong("--backend", &kind, "openai_http: what is measured is a server"));
+        return Err(draft.invalid("--backend", &kind, "openai_http: only servers are supported"));
     }
     let base = backend.text("target").or_else(|| draft.text("--target")).unwrap_or_else(|| "http://localhost:8000".into());
     let format = backend.text("request_format").or_else(|| draft.text("--request-type")).unwrap_or_default();
@@ -40,126 +39,120 @@ fn target(draft: &mut Draft) -> Result<(), ImportError> {
         "text_completions" | "/v1/completions" => "v1/completions",
         "responses" | "/v1/responses" => "v1/responses",
         "embeddings" | "/v1/embeddings" => "v1/embeddings",
-        other => return Err(draft.wrong("--request-type", other, "chat_completions, text_completions, responses or embeddings")),
+        other => {
+            return Err(draft.invalid("--request-type", other, "chat_completions, text_completions, responses or embeddings"));
+        }
     };
     let url = endpoint(&base, route, &["/completions", "/responses", "/embeddings"]);
-    draft.put("target/api", api_of(&url));
-    draft.put("target/url", url);
-    draft.account("--target", &["target/url"]);
+    draft.set("target/api", api_from_path(&url));
+    draft.carry_value("--target", "target/url", url);
     draft.account("--request-type", &["target/url"]);
     match backend.text("model") {
-        Some(model) => draft.put("target/model", model),
+        Some(model) => draft.set("target/model", model),
         None => draft.carry("--model", "target/model"),
     }
     draft.account("--model", &["target/model"]);
     if backend.text("api_key").is_some() {
-        draft.refer("target/api_key", "${OPENAI_API_KEY}");
-        draft.note("--backend", "the key is not written down: set OPENAI_API_KEY");
+        draft.set_variable("target/api_key", "${OPENAI_API_KEY}");
+        draft.note("--backend", "the key is not stored: set OPENAI_API_KEY");
     }
     for (field, path) in [("timeout", "target/timeouts/total"), ("timeout_connect", "target/timeouts/connect")] {
         if let Some(span) = backend.number(draft, field)? {
-            draft.put(path, seconds(span));
+            draft.set(path, seconds(span));
         }
     }
     if backend.text("verify").is_some_and(|word| word.eq_ignore_ascii_case("false")) {
-        draft.put("target/tls/insecure", true);
+        draft.set("target/tls/insecure", true);
     }
     if let Some(stream) = backend.text("stream") {
-        draft.put("request/stream", !stream.eq_ignore_ascii_case("false"));
+        draft.set("request/stream", !stream.eq_ignore_ascii_case("false"));
     }
     if let Some(most) = backend.number(draft, "max_tokens")? {
-        draft.put("request/max_tokens", number(most));
+        draft.set("request/max_tokens", number(most));
     }
     backend.done(draft, &["target"]);
     Ok(())
 }
 
 fn dataset(draft: &mut Draft) -> Result<(), ImportError> {
-    let mut tokenizer = Fields::of(draft, "--tokenizer", "model")?;
+    let mut tokenizer = Fields::from_flag(draft, "--tokenizer", "model")?;
     if let Some(model) = tokenizer.text("model").or_else(|| draft.text("--processor")) {
-        draft.put("dataset/tokenizer", model);
+        draft.set("dataset/tokenizer", model);
     }
     tokenizer.text("kind");
     tokenizer.done(draft, &["dataset/tokenizer"]);
     draft.account("--processor", &["dataset/tokenizer"]);
-    let mut data = Fields::of(draft, "--data", "source")?;
+    let mut data = Fields::from_flag(draft, "--data", "source")?;
     let kind =
         data.text("kind").unwrap_or_else(|| if data.has("prompt_tokens") { "synthetic_text".into() } else { "file".into() });
     match kind.as_str() {
         "synthetic_text" => synthetic(draft, &mut data)?,
         "mooncake" => {
-            draft.put("dataset", json!({ "kind": "trace", "trace": { "layout": "mooncake" } }));
+            draft.set("dataset", json!({ "kind": "trace", "trace": { "layout": "mooncake" } }));
             match data.text("source").or_else(|| data.text("path")) {
-                Some(path) => draft.put("dataset/path", path),
+                Some(path) => draft.set("dataset/path", path),
                 None => return Err(ImportError::Missing("path of its mooncake trace")),
             }
         }
         "synthetic_image" => {
-            draft.put("dataset/kind", "images");
+            draft.set("dataset/kind", "images");
             let side = |side: Option<f64>| side.unwrap_or(512.0);
-            let (width, height) = (data.number(draft, "width")?, data.number(draft, "height")?);
-            draft.put("dataset/sizes", json!([format!("{}x{}", side(width), side(height))]));
+            let width = data.number(draft, "width")?;
+            let height = data.number(draft, "height")?;
+            draft.set("dataset/sizes", json!([format!("{}x{}", side(width), side(height))]));
             let count = data.number(draft, "images_per_request")?.unwrap_or(1.0);
-            draft.put("dataset/count", number(count));
+            draft.set("dataset/count", number(count));
         }
         "file" | "json_file" | "csv_file" | "text_file" | "parquet_file" | "jsonl_file" => {
             let Some(path) = data.text("path").or_else(|| data.text("source")) else { return Err(ImportError::Missing("data")) };
-            draft.put("dataset/kind", "rows");
-            draft.put("dataset/path", path);
-            draft.put("dataset/columns/prompt", "prompt");
-            draft.note("--data", "name the column of the prompts in `dataset.columns`");
+            draft.set("dataset/kind", "rows");
+            draft.set("dataset/path", path);
+            draft.set("dataset/columns/prompt", "prompt");
+            draft.note("--data", "set `dataset.columns` to the column of the prompts");
         }
-        other => return Err(draft.wrong("--data", other, "synthetic_text, synthetic_image, mooncake or a file")),
+        other => return Err(draft.invalid("--data", other, "synthetic_text, synthetic_image, mooncake or a file")),
     }
     data.done(draft, &["dataset"]);
     if draft.text("--data-sampler").is_some_and(|sampler| sampler == "random" || sampler == "shuffle") {
-        draft.put("dataset/order", "shuffle");
-        draft.account("--data-sampler", &["dataset/order"]);
+        draft.carry_value("--data-sampler", "dataset/order", "shuffle");
     }
     Ok(())
 }
 
 fn synthetic(draft: &mut Draft, data: &mut Fields) -> Result<(), ImportError> {
-    draft.put("dataset/kind", "random");
+    draft.set("dataset/kind", "random");
     let Some(prompt) = data.number(draft, "prompt_tokens")? else {
         return Err(ImportError::Missing("prompt_tokens in its --data"));
     };
     let sd = data.number(draft, "prompt_tokens_stdev")?.unwrap_or(0.0);
-    draft.put("dataset/tokens", about(prompt, sd));
+    draft.set("dataset/tokens", about(prompt, sd));
     if let Some(output) = data.number(draft, "output_tokens")? {
         let sd = data.number(draft, "output_tokens_stdev")?.unwrap_or(0.0);
-        draft.put("request/max_tokens", about(output, sd));
-        draft.put("request/ignore_eos", true);
+        draft.set("request/max_tokens", about(output, sd));
+        draft.set("request/ignore_eos", true);
     }
     if let Some(shared) = data.number(draft, "prefix_tokens")?.filter(|shared| *shared > 0.0) {
         let groups = data.number(draft, "prefix_count")?.unwrap_or(1.0);
-        if groups > 1.0 {
-            draft.put("dataset/kind", "prefix");
-            draft.put("dataset/groups", number(groups));
-            draft.put("dataset/prefix_tokens", number(shared));
-        } else {
-            draft.put("dataset/shared_prefix", number(shared));
-            draft.put("dataset/tokens", about(prompt + shared, sd));
-        }
+        draft.shared_prefix(groups, shared, about(prompt + shared, sd));
     }
     Ok(())
 }
 
 fn load(draft: &mut Draft) -> Result<(), ImportError> {
-    let mut profile = Fields::of(draft, "--profile", "kind")?;
+    let mut profile = Fields::from_flag(draft, "--profile", "kind")?;
     let kind = profile.text("kind").or_else(|| draft.text("--rate-type")).unwrap_or_else(|| "sweep".into());
     let old = draft.numbers("--rate")?;
     let mut many =
         |draft: &Draft, field: &str| Ok::<_, ImportError>(profile.numbers(draft, field)?.unwrap_or_else(|| old.clone()));
     match kind.as_str() {
-        "synchronous" => draft.put("load/concurrency", 1),
+        "synchronous" => draft.set("load/concurrency", 1),
         "concurrent" => {
             let mut levels = many(draft, "streams")?;
             if let [path, values, ..] = draft.texts("--override").as_slice()
                 && path == "profile.streams"
             {
                 let parsed: Option<Vec<f64>> = values.split(',').map(|word| word.trim().parse().ok()).collect();
-                levels = parsed.ok_or_else(|| draft.wrong("--override", values, "numbers of streams"))?;
+                levels = parsed.ok_or_else(|| draft.invalid("--override", values, "numbers of streams"))?;
                 draft.account("--override", &["matrix/load.concurrency"]);
             }
             if levels.is_empty() {
@@ -173,27 +166,27 @@ fn load(draft: &mut Draft) -> Result<(), ImportError> {
                 return Err(ImportError::Missing("rate"));
             }
             draft.one_or_axis("load/rate", rates.into_iter().map(per_second).collect());
-            draft.put("load/arrivals", if kind == "poisson" { "poisson" } else { "constant" });
+            draft.set("load/arrivals", if kind == "poisson" { "poisson" } else { "constant" });
         }
         "throughput" => {
             let users = profile.number(draft, "max_concurrency")?.or_else(|| old.first().copied()).unwrap_or(512.0);
-            draft.put("load/concurrency", number(users));
-            draft.note("--profile", "as many users as saturate the server");
+            draft.set("load/concurrency", number(users));
+            draft.note("--profile", "enough users to saturate the server");
         }
         "sweep" => sweep(draft),
         "replay" => {
-            draft.put("load/trace", json!({ "speed": number(1.0 / profile.number(draft, "time_scale")?.unwrap_or(1.0)) }))
+            draft.set("load/trace", json!({ "speed": number(1.0 / profile.number(draft, "time_scale")?.unwrap_or(1.0)) }))
         }
         "goodput" | "knee" => {
             let high = profile.number(draft, "max_streams")?.unwrap_or(1024.0);
-            draft.put("load/concurrency", 1);
-            draft.put("load/requests", "10x");
-            draft.put("search", json!({ "vary": "load.concurrency", "range": [1, number(high)] }));
-            draft.limit("ttft.p99 < 1s".into());
-            draft.note("--profile", "say in `slo` what the load must meet");
+            draft.set("load/concurrency", 1);
+            draft.set("load/requests", "10x");
+            draft.set("search", json!({ "vary": "load.concurrency", "range": [1, number(high)] }));
+            draft.add_limit("ttft.p99 < 1s".into());
+            draft.note("--profile", "define in `slo` what the load must meet");
         }
         other => {
-            return Err(draft.wrong(
+            return Err(draft.invalid(
                 "--profile",
                 other,
                 "synchronous, concurrent, throughput, constant, poisson, sweep, replay, goodput or knee",
@@ -202,27 +195,25 @@ fn load(draft: &mut Draft) -> Result<(), ImportError> {
     }
     if let Some(span) = profile.number(draft, "rampup_duration")?.or(draft.number("--rampup")?).filter(|span| *span > 0.0) {
         if draft.get("load/concurrency").is_some() {
-            draft.put("load/spread", seconds(span));
-            draft.account("--rampup", &["load/spread"]);
+            draft.carry_value("--rampup", "load/spread", seconds(span));
         } else {
-            draft.note("--rampup", "see `load.stages` for a rate that grows");
+            draft.note("--rampup", "see `load.stages` for an increasing rate");
         }
     }
     if kind != "concurrent" {
         draft.note("--override", "see `matrix`");
     }
-    for flag in ["--profile", "--rate-type", "--rate"] {
-        draft.account(flag, &["load"]);
-    }
+    draft.account("--profile --rate-type --rate", &["load"]);
     profile.done(draft, &[]);
     Ok(())
 }
 
-/// guidellm measures one request at a time, then as many as go, then rates between; here a matrix of users says the same.
+/// guidellm measures one request at a time, then the maximum throughput, then rates between them; a matrix of users covers the
+/// same range.
 fn sweep(draft: &mut Draft) {
-    draft.put("load/concurrency", 1);
-    draft.put("matrix/load.concurrency", json!([1, 2, 4, 8, 16, 32, 64, 128]));
-    let note = "a matrix of users: guidellm's sweep places its rates by what it measured before, so that no two runs have the same plan; `search` finds the limit itself";
+    draft.set("load/concurrency", 1);
+    draft.set("matrix/load.concurrency", json!([1, 2, 4, 8, 16, 32, 64, 128]));
+    let note = "a matrix of users: the rates of guidellm's sweep depend on measurements, so no two runs have the same plan; `search` finds the maximum load";
     draft.note("--profile", note);
     draft.note("--rate-type", note);
 }
@@ -236,19 +227,16 @@ fn constraints(draft: &mut Draft) -> Result<(), ImportError> {
         match fields.text("kind").unwrap_or_default().as_str() {
             "max_duration" => {
                 if let Some(span) = fields.number(draft, "seconds")? {
-                    draft.put("load/duration", seconds(span));
-                    draft.account("--constraint", &["load/duration"]);
+                    draft.carry_value("--constraint", "load/duration", seconds(span));
                 }
             }
             "max_requests" => {
                 if let Some(count) = fields.number(draft, "count")? {
-                    draft.put("load/requests", number(count));
-                    draft.account("--constraint", &["load/requests"]);
+                    draft.carry_value("--constraint", "load/requests", number(count));
                 }
             }
             "over_saturation" => {
-                draft.put("load/stop_when_saturated", true);
-                draft.account("--constraint", &["load/stop_when_saturated"]);
+                draft.carry_value("--constraint", "load/stop_when_saturated", true);
             }
             _ => draft.note("--constraint", "see `slo: [{ expr: \"error_rate < 1%\", abort: {} }]`"),
         }
@@ -256,41 +244,39 @@ fn constraints(draft: &mut Draft) -> Result<(), ImportError> {
     if let Some(share) = draft.number("--warmup")? {
         match draft.get("load/duration").and_then(Value::as_str).and_then(|span| span.strip_suffix('s')?.parse::<f64>().ok()) {
             Some(span) if share < 1.0 => {
-                draft.put("load/warmup", seconds((share * span).max(0.001)));
-                draft.account("--warmup", &["load/warmup"]);
+                draft.carry_value("--warmup", "load/warmup", seconds((share * span).max(0.001)));
             }
             _ => {
-                draft.put("load/warmup", number(share.ceil()));
-                draft.account("--warmup", &["load/warmup"]);
+                draft.carry_value("--warmup", "load/warmup", number(share.ceil()));
             }
         }
     }
     if !ended(draft) {
-        draft.put("load/duration", "60s");
-        draft.note("--profile", "nothing on the command line ends it: 60 s");
+        draft.set("load/duration", "60s");
+        draft.note("--profile", "the command line has no end condition: 60 s");
     }
     Ok(())
 }
 
-/// The fields of one option; whatever nobody asks for is told in the end.
+/// The fields of one option. Fields that were not read are listed in a note.
 struct Fields {
     flag: &'static str,
     fields: Map<String, Value>,
 }
 
 impl Fields {
-    /// The fields of a flag; none where it was not given. A text without any is the field `sole`.
-    pub fn of(draft: &Draft, flag: &'static str, sole: &str) -> Result<Fields, ImportError> {
+    /// The fields of a flag; empty where it was not given. A text without fields is the value of the field `sole`.
+    pub fn from_flag(draft: &Draft, flag: &'static str, sole: &str) -> Result<Fields, ImportError> {
         match draft.text(flag) {
             Some(text) => Fields::parse(draft, flag, &text, sole),
             None => Ok(Fields { flag, fields: Map::new() }),
         }
     }
 
-    /// Likewise of a text. A value runs to the next `,KEY=`, so that `streams=1,2,4` is one.
+    /// Parses the fields of a text. A value extends to the next `,KEY=`, so `streams=1,2,4` is one field.
     pub fn parse(draft: &Draft, flag: &'static str, text: &str, sole: &str) -> Result<Fields, ImportError> {
         if text.trim_start().starts_with('{') {
-            let fields = serde_json::from_str(text).map_err(|_| draft.wrong(flag, text, "a JSON object or KEY=VALUE,…"))?;
+            let fields = serde_json::from_str(text).map_err(|_| draft.invalid(flag, text, "a JSON object or KEY=VALUE,…"))?;
             return Ok(Fields { flag, fields });
         }
         let mut fields = Map::new();
@@ -309,12 +295,11 @@ impl Fields {
         Ok(Fields { flag, fields })
     }
 
-    /// Whether a field is there.
     pub fn has(&self, field: &str) -> bool {
         self.fields.contains_key(field)
     }
 
-    /// Takes a field as a text.
+    /// Removes a field and returns it as text.
     pub fn text(&mut self, field: &str) -> Option<String> {
         self.fields.shift_remove(field).map(|value| match value {
             Value::String(text) => text,
@@ -322,12 +307,12 @@ impl Fields {
         })
     }
 
-    /// Takes a field as a number.
+    /// Removes a field and returns it as a number.
     pub fn number(&mut self, draft: &Draft, field: &str) -> Result<Option<f64>, ImportError> {
         Ok(self.numbers(draft, field)?.and_then(|numbers| numbers.first().copied()))
     }
 
-    /// Takes a field as numbers: `[1, 2]`, `1,2` or one alone.
+    /// Removes a field and returns its numbers: `[1, 2]`, `1,2` or a single one.
     pub fn numbers(&mut self, draft: &Draft, field: &str) -> Result<Option<Vec<f64>>, ImportError> {
         let Some(text) = self.text(field) else { return Ok(None) };
         let words = text.trim_start_matches('[').trim_end_matches(']').split(',').map(str::trim).filter(|word| !word.is_empty());
@@ -335,10 +320,10 @@ impl Fields {
         numbers
             .filter(|numbers| !numbers.is_empty())
             .map(Some)
-            .ok_or_else(|| draft.wrong(self.flag, &format!("{field}={text}"), "numbers"))
+            .ok_or_else(|| draft.invalid(self.flag, &format!("{field}={text}"), "numbers"))
     }
 
-    /// Accounts for the option: these keys say it now, and these fields were not carried over.
+    /// Records the keys that hold the option, and the fields that were not read.
     pub fn done(self, draft: &mut Draft, keys: &[&str]) {
         draft.account(self.flag, keys);
         if !self.fields.is_empty() {
@@ -348,57 +333,39 @@ impl Fields {
     }
 }
 
-const OUTPUT: &str = "every run is kept whole in a folder of its own; see `report.formats`";
+const OUTPUT: &str = "every run is stored in its own folder; see `report.formats`";
 
-/// Every flag.
-pub(super) const FLAGS: &[&[Flag]] = &[
-    &[
-        left(&["--config", "--scenario", "-c"], One, "put what the file says on the command line, or into the scenario by hand"),
-        left(&["--label", "-l"], One, "`description` holds a line"),
-        taken(&["--backend"], One),
-        taken(&["--profile"], One),
-        taken(&["--constraint"], Many),
-        taken(&["--tokenizer"], One),
-        taken(&["--data"], One),
-        left(&["--data-column-mapper"], One, "see `dataset.columns`"),
-        left(&["--data-preprocessor", "--data-finalizer"], One, "what a row becomes is said by `dataset` and `request`"),
-        left(&["--data-loader"], One, "rows are read as they are needed"),
-        taken(&["--seed"], One),
-        left(&["--output"], One, OUTPUT),
-        left(&["--metrics"], One, "every metric is reported"),
-        taken(&["--override"], Many),
-        left(&["--disable-console", "--disable-console-outputs"], Nothing, "see `--quiet`"),
-        left(&["--disable-console-interactive", "--disable-progress"], Nothing, "see `--progress`"),
-    ],
-    &[
-        taken(&["--target"], One),
-        taken(&["--model"], One),
-        taken(&["--request-type", "--request-format"], One),
-        left(&["--backend-type", "--backend-kwargs", "--backend-args"], One, "see `target`"),
-        taken(&["--rate-type"], One),
-        taken(&["--rate"], Many),
-        taken(&["--processor"], One),
-        left(&["--processor-args"], One, "a tokenizer.json says itself what it is"),
-        left(&["--data-args", "--data-samples", "--data-num-workers", "--data-request-formatter"], One, "see `dataset`"),
-        taken(&["--data-sampler"], One),
-        taken(&["--max-seconds"], One),
-        taken(&["--max-requests"], One),
-        left(
-            &["--max-errors", "--max-error-rate", "--max-global-error-rate"],
-            One,
-            "see `slo: [{ expr: \"error_rate < 1%\", abort: {} }]`",
-        ),
-        taken(&["--warmup", "--warmup-percent"], One),
-        left(
-            &["--cooldown", "--cooldown-percent"],
-            One,
-            "the last requests are measured to their end; the steady figures leave the tail out",
-        ),
-        taken(&["--rampup"], One),
-        taken(&["--random-seed"], One),
-        left(&["--over-saturation", "--detect-saturation"], Nothing, "see `load.stop_when_saturated`"),
-        left(&["--output-path", "--output-dir", "--outputs", "--output-extras"], One, OUTPUT),
-        left(&["--sample-requests"], One, "every request is a row of requests.parquet"),
-        left(&["--display-scheduler-stats"], Nothing, "the self-audit is in every report"),
-    ],
-];
+pub(super) const FLAGS: &[&[FlagGroup]] = &[&[
+    translated(
+        One,
+        "--backend --profile --tokenizer --data --seed --target --model --request-type|--request-format \
+             --rate-type --processor --data-sampler --max-seconds --max-requests --warmup|--warmup-percent --rampup \
+             --random-seed",
+    ),
+    translated(Many, "--constraint --override --rate"),
+    dropped(One, "--config --scenario -c", "copy the options from the file to the command line or the scenario"),
+    dropped(One, "--label -l", "`description` can hold a label"),
+    dropped(One, "--data-column-mapper", "see `dataset.columns`"),
+    dropped(One, "--data-preprocessor --data-finalizer", "`dataset` and `request` define how rows become requests"),
+    dropped(One, "--data-loader", "rows are read on demand"),
+    dropped(One, "--output --output-path --output-dir --outputs --output-extras", OUTPUT),
+    dropped(One, "--metrics", "every metric is reported"),
+    dropped(Nothing, "--disable-console --disable-console-outputs", "see `--quiet`"),
+    dropped(Nothing, "--disable-console-interactive --disable-progress", "see `--progress`"),
+    dropped(One, "--backend-type --backend-kwargs --backend-args", "see `target`"),
+    dropped(One, "--processor-args", "tokenizer.json contains these settings"),
+    dropped(One, "--data-args --data-samples --data-num-workers --data-request-formatter", "see `dataset`"),
+    dropped(
+        One,
+        "--max-errors --max-error-rate --max-global-error-rate",
+        "see `slo: [{ expr: \"error_rate < 1%\", abort: {} }]`",
+    ),
+    dropped(
+        One,
+        "--cooldown --cooldown-percent",
+        "the last requests are measured completely; steady-state metrics exclude the tail",
+    ),
+    dropped(Nothing, "--over-saturation --detect-saturation", "see `load.stop_when_saturated`"),
+    dropped(One, "--sample-requests", "every request is a row of requests.parquet"),
+    dropped(Nothing, "--display-scheduler-stats", "every report contains the self-audit"),
+]];

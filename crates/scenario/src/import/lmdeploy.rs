@@ -1,75 +1,57 @@
 //! LMDeploy's benchmark scripts, after its release 0.18.
 
 use crate::import::bench_serving::Script;
-use crate::import::command::{Command, Flag, Takes, left, taken};
+use crate::import::command::{Command, FlagGroup, Takes, dropped, translated};
 use crate::import::draft::{Draft, per_second};
 use crate::import::{ImportError, bench_serving, number};
 use Takes::{Many, Nothing, One};
 use serde_json::{Value, json};
 
-/// The scripts.
 pub(super) const COMMANDS: &[Command] = &[
     Command {
-        names: &[&["profile_generation.py"], &["profile_generation"]],
-        positional: &[taken(&["MODEL_PATH"], Takes::One)],
-        flags: GENERATION_FLAGS,
-        translate: translate_generation,
+        positional: &["MODEL_PATH"],
+        ..Command::new(&[&["profile_generation.py"], &["profile_generation"]], GENERATION_FLAGS, translate_generation)
     },
     Command {
-        names: &[&["profile_throughput.py"], &["profile_throughput"]],
-        positional: &[taken(&["DATASET"], Takes::One), taken(&["MODEL_PATH"], Takes::One)],
-        flags: THROUGHPUT_FLAGS,
-        translate: translate_throughput,
+        positional: &["DATASET", "MODEL_PATH"],
+        ..Command::new(&[&["profile_throughput.py"], &["profile_throughput"]], THROUGHPUT_FLAGS, translate_throughput)
     },
-    Command {
-        names: &[&["profile_restful_api.py"], &["profile_restful_api"]],
-        positional: &[],
-        flags: RESTFUL_FLAGS,
-        translate: translate_restful,
-    },
+    Command::new(&[&["profile_restful_api.py"], &["profile_restful_api"]], RESTFUL_FLAGS, translate_restful),
 ];
 
-/// Every flag.
-const RESTFUL_FLAGS: &[&[Flag]] = &[
+const RESTFUL_FLAGS: &[&[FlagGroup]] = &[
     bench_serving::FLAGS,
-    &[
-        taken(&["--model-path"], One),
-        taken(&["--multi"], Nothing),
-        taken(&["--request-rate-range"], One),
-        taken(&["--disable-warmup"], Nothing),
-    ],
+    &[translated(One, "--model-path --request-rate-range"), translated(Nothing, "--multi --disable-warmup")],
 ];
 
 const RESTFUL_SCRIPT: Script = Script { name: "lmdeploy-restful", seed: 1, length: None };
 
-/// Puts the scenario together.
 fn translate_restful(draft: &mut Draft) -> Result<(), ImportError> {
-    draft.put("name", RESTFUL_SCRIPT.name);
+    draft.set("name", RESTFUL_SCRIPT.name);
     bench_serving::target(draft)?;
     bench_serving::request(draft, &RESTFUL_SCRIPT)?;
     bench_serving::dataset(draft, &RESTFUL_SCRIPT, "--dataset-path")?;
     if draft.has("--tokenizer") {
-        draft.note("--model-path", "`--tokenizer` takes its place");
+        draft.note("--model-path", "overridden by `--tokenizer`");
     } else {
         draft.carry("--model-path", "dataset/tokenizer");
     }
-    draft.fill("--num-prompts", "load/requests", 1000);
+    draft.set_default("--num-prompts", "load/requests", 1000);
     bench_serving::load(draft)?;
     if draft.has("--multi") {
         let rates = rates(draft)?;
         draft.one_or_axis("load/rate", rates.into_iter().map(per_second).collect());
-        draft.account("--multi", &["matrix/load.rate"]);
-        draft.account("--request-rate-range", &["matrix/load.rate"]);
-        draft.note("--request-rate", "`--multi` takes the rates of --request-rate-range");
+        draft.account("--multi --request-rate-range", &["matrix/load.rate"]);
+        draft.note("--request-rate", "overridden by the rates of --request-rate-range with `--multi`");
     } else {
-        draft.note("--request-rate-range", "it goes with --multi");
+        draft.note("--request-rate-range", "only used with --multi");
     }
-    draft.fill("--disable-warmup", "load/warmup", 1);
+    draft.set_default("--disable-warmup", "load/warmup", 1);
     draft.account("--disable-warmup", &["load/warmup"]);
     Ok(())
 }
 
-/// `START,STOP,STEP` without the stop, or a list of any other length.
+/// `START,STOP,STEP` without the stop, or a list of rates.
 fn rates(draft: &Draft) -> Result<Vec<f64>, ImportError> {
     let given = draft.numbers("--request-rate-range")?;
     Ok(match if given.is_empty() { vec![2.0, 34.0, 2.0] } else { given }.as_slice() {
@@ -80,131 +62,108 @@ fn rates(draft: &Draft) -> Result<Vec<f64>, ImportError> {
     })
 }
 
-/// Every flag.
-const GENERATION_FLAGS: &[&[Flag]] = &[
-    &[
-        taken(&["--concurrency", "-c"], Many),
-        taken(&["--prompt-tokens", "-pt"], Many),
-        taken(&["--completion-tokens", "-ct"], Many),
-        taken(&["--test-round", "-tr"], One),
-        taken(&["--warmup-round", "-w"], One),
-        taken(&["--rope-scaling-factor"], One),
-    ],
+const GENERATION_FLAGS: &[&[FlagGroup]] = &[
     ENGINE_FLAGS,
+    &[
+        translated(Many, "--concurrency|-c --prompt-tokens|-pt --completion-tokens|-ct"),
+        translated(One, "--test-round|-tr --warmup-round|-w --rope-scaling-factor"),
+    ],
 ];
 
-/// The lengths that the script pairs without flags.
+/// The script's default pairs of prompt and output lengths.
 const PROMPTS: [f64; 5] = [1.0, 128.0, 128.0, 2048.0, 2048.0];
 const REPLIES: [f64; 5] = [128.0, 128.0, 2048.0, 128.0, 2048.0];
 
-/// Puts the scenario together.
 fn translate_generation(draft: &mut Draft) -> Result<(), ImportError> {
-    draft.put("name", "lmdeploy-generation");
+    draft.set("name", "lmdeploy-generation");
     target(draft)?;
     sampling(draft)?;
-    draft.put("dataset/kind", "random");
+    draft.set("dataset/kind", "random");
     let or = |given: Vec<f64>, default: &[f64]| if given.is_empty() { default.to_vec() } else { given };
     let batches = or(draft.numbers("--concurrency")?, &[1.0, 16.0, 32.0, 64.0]);
     let prompts = or(draft.numbers("--prompt-tokens")?, &PROMPTS);
     let replies = or(draft.numbers("--completion-tokens")?, &REPLIES);
     if prompts.len() != replies.len() {
         let replies = replies.len().to_string();
-        return Err(draft.wrong("--completion-tokens", &replies, "as many values as --prompt-tokens has"));
+        return Err(draft.invalid("--completion-tokens", &replies, "as many values as --prompt-tokens has"));
     }
     let longest = prompts.iter().zip(&replies).map(|(prompt, reply)| prompt + reply).fold(0.0, f64::max);
     let room = draft.number("--session-len")?.unwrap_or(2048.0).max(longest);
-    draft.put("target/server/args/session_len", number(room));
-    // The script starts its engine anew for every case; a server keeps it, which changes no case.
-    draft.fill("--test-round", "load/static/rounds", 3);
-    draft.carry_number("--test-round", "load/static/rounds")?;
-    draft.put("load/static/barrier", "none");
+    draft.set("target/server/args/session_len", number(room));
+    // The script restarts its engine for every case; a server stays, which does not change the cases.
+    draft.carry_number_or("--test-round", "load/static/rounds", 3.0)?;
+    draft.set("load/static/barrier", "none");
     let warmup = draft.number("--warmup-round")?.unwrap_or(1.0);
-    draft.fill("--warmup-round", "load/warmup", "1x");
-    draft.put("load/warmup", if warmup > 0.0 { json!(format!("{warmup}x")) } else { json!(0) });
-    draft.account("--warmup-round", &["load/warmup"]);
+    draft.set_default("--warmup-round", "load/warmup", "1x");
+    draft.carry_value("--warmup-round", "load/warmup", if warmup > 0.0 { json!(format!("{warmup}x")) } else { json!(0) });
     axes(draft, [("dataset.tokens", prompts), ("request.max_tokens", replies)]);
     draft.one_or_axis("load/static/batch", batches.into_iter().map(number).collect());
     draft.account("--concurrency", &["load/static/batch"]);
     draft.account("--prompt-tokens", &["dataset/tokens"]);
     draft.account("--completion-tokens", &["request/max_tokens"]);
-    draft.put("pause", "5s");
+    draft.set("pause", "5s");
     Ok(())
 }
 
-/// Two lists whose values go together.
+/// Two zipped lists.
 fn axes(draft: &mut Draft, lists: [(&str, Vec<f64>); 2]) {
     for (path, values) in lists {
         let values: Vec<Value> = values.into_iter().map(number).collect();
-        draft.put(&path.replace('.', "/"), values.first().cloned().unwrap_or_default());
+        draft.set(&path.replace('.', "/"), values.first().cloned().unwrap_or_default());
         if values.len() > 1 {
-            draft.put(&format!("matrix/zip/{path}"), values);
+            draft.set(&format!("matrix/zip/{path}"), values);
         }
     }
 }
 
-const DIFFUSION: &str = "put it into `target.server.args`";
+const DIFFUSION: &str = "set it in `target.server.args`";
 
-/// Every flag.
-const THROUGHPUT_FLAGS: &[&[Flag]] = &[
-    &[
-        taken(&["--concurrency", "-c"], One),
-        taken(&["--num-prompts", "-n"], One),
-        taken(&["--no-stream-output"], Nothing),
-        left(&["--skip-tokenize", "--skip-detokenize"], Nothing, "the server tokenizes: requests and replies are text"),
-        taken(&["--cancel-rate"], One),
-        left(&["--use-uvloop"], Nothing, "llmscen is the client"),
-        taken(&["--seed"], One),
-        taken(&["--distributed-executor-backend"], One),
-        taken(&["--dataset-name"], One),
-        taken(&["--sharegpt-output-len"], One),
-        taken(&["--random-input-len"], One),
-        taken(&["--random-output-len"], One),
-        taken(&["--random-range-ratio"], One),
-        taken(&["--dp"], One),
-        taken(&["--quant-policy"], One),
-        taken(&["--num-tokens-per-iter"], One),
-        taken(&["--max-prefill-iters"], One),
-        taken(&["--communicator"], One),
-        left(&["--dllm-block-length", "--dllm-unmasking-strategy"], One, DIFFUSION),
-        left(&["--dllm-denoising-steps", "--dllm-confidence-threshold"], One, DIFFUSION),
-    ],
+const THROUGHPUT_FLAGS: &[&[FlagGroup]] = &[
     ENGINE_FLAGS,
+    &[
+        translated(
+            One,
+            "--concurrency|-c --num-prompts|-n --cancel-rate --seed --distributed-executor-backend --dataset-name \
+             --sharegpt-output-len --random-input-len --random-output-len --random-range-ratio --dp --quant-policy \
+             --num-tokens-per-iter --max-prefill-iters --communicator",
+        ),
+        translated(Nothing, "--no-stream-output"),
+        dropped(Nothing, "--skip-tokenize --skip-detokenize", "the server tokenizes: requests and replies are text"),
+        dropped(Nothing, "--use-uvloop", "llmscen is the client"),
+        dropped(
+            One,
+            "--dllm-block-length --dllm-unmasking-strategy --dllm-denoising-steps --dllm-confidence-threshold",
+            DIFFUSION,
+        ),
+    ],
 ];
 
 const THROUGHPUT_SCRIPT: Script = Script { name: "lmdeploy-throughput", seed: 0, length: None };
 
-/// Puts the scenario together.
 fn translate_throughput(draft: &mut Draft) -> Result<(), ImportError> {
-    draft.put("name", THROUGHPUT_SCRIPT.name);
-    draft.put("seed", number(draft.number("--seed")?.unwrap_or(0.0).max(0.0)));
-    draft.account("--seed", &["seed"]);
+    draft.set("name", THROUGHPUT_SCRIPT.name);
+    draft.carry_value("--seed", "seed", number(draft.number("--seed")?.unwrap_or(0.0).max(0.0)));
     target(draft)?;
     sampling(draft)?;
-    if draft.has("--no-stream-output") {
-        draft.put("request/stream", false);
-        draft.account("--no-stream-output", &["request/stream"]);
-    }
+    draft.carry_switch("--no-stream-output", "request/stream", false);
     bench_serving::dataset(draft, &THROUGHPUT_SCRIPT, "DATASET")?;
-    draft.fill("--concurrency", "load/concurrency", 256);
-    draft.carry_number("--concurrency", "load/concurrency")?;
-    draft.fill("--num-prompts", "load/requests", 5000);
-    draft.carry_number("--num-prompts", "load/requests")?;
+    draft.carry_number_or("--concurrency", "load/concurrency", 256.0)?;
+    draft.carry_number_or("--num-prompts", "load/requests", 5000.0)?;
     let users = draft.number("--concurrency")?.unwrap_or(256.0);
     let engines = draft.number("--dp")?.unwrap_or(1.0).max(1.0);
-    draft.put("target/server/args/max_batch_size", number((users / engines).floor().max(1.0)));
-    draft.account("--concurrency", &["target/server/args/max_batch_size"]);
+    draft.carry_value("--concurrency", "target/server/args/max_batch_size", number((users / engines).floor().max(1.0)));
     if let Some(share) = draft.number("--cancel-rate")?.filter(|share| *share > 0.0) {
-        draft.put("request/cancel/share", number(share));
-        draft.put("request/cancel/tokens", cancelled_after(draft));
+        draft.set("request/cancel/share", number(share));
+        draft.set("request/cancel/tokens", cancelled_after(draft));
         draft.account("--cancel-rate", &["request/cancel"]);
         draft.note("--cancel-rate", "after a uniform number of tokens");
     } else {
-        draft.note("--cancel-rate", "0 cancels none");
+        draft.note("--cancel-rate", "0 cancels no requests");
     }
     Ok(())
 }
 
-/// The script stops after a token drawn from the whole length of the reply.
+/// The script cancels after a random number of tokens up to the output length.
 fn cancelled_after(draft: &Draft) -> serde_json::Value {
     use serde_json::{Value, json};
     let longest = match draft.get("request/max_tokens") {
@@ -215,24 +174,18 @@ fn cancelled_after(draft: &Draft) -> serde_json::Value {
     json!({ "uniform": [1, longest.unwrap_or(256.0) as u64] })
 }
 
-/// The flags of the engine, and of sampling.
-const ENGINE_FLAGS: &[Flag] = &[
-    taken(&["--top-p"], One),
-    taken(&["--top-k"], One),
-    taken(&["--temperature", "-temp"], One),
-    taken(&["--backend"], One),
-    taken(&["--tp"], One),
-    taken(&["--session-len"], One),
-    taken(&["--cache-max-entry-count"], One),
-    taken(&["--cache-block-seq-len"], One),
-    taken(&["--enable-prefix-caching"], Nothing),
-    taken(&["--dtype"], One),
-    taken(&["--eager-mode"], Nothing),
-    taken(&["--model-format"], One),
-    left(&["--csv"], One, "cases.csv is written anyway; `report.compat: [lmdeploy]` writes the script's own form"),
+/// Flags of the engine and of sampling.
+const ENGINE_FLAGS: &[FlagGroup] = &[
+    translated(
+        One,
+        "--top-p --top-k --temperature|-temp --backend --tp --session-len --cache-max-entry-count \
+             --cache-block-seq-len --dtype --model-format",
+    ),
+    translated(Nothing, "--enable-prefix-caching --eager-mode"),
+    dropped(One, "--csv", "cases.csv is always written; `report.compat: [lmdeploy]` writes the script's format"),
 ];
 
-/// The flags that `lmdeploy serve api_server` has by the same name.
+/// Flags that `lmdeploy serve api_server` has under the same name.
 const SERVED: [&str; 15] = [
     "--backend",
     "--tp",
@@ -253,22 +206,22 @@ const SERVED: [&str; 15] = [
 
 const SWITCHES: [&str; 2] = ["--enable-prefix-caching", "--eager-mode"];
 
-/// The server, at LMDeploy's own port.
+/// The server, at LMDeploy's default port.
 fn target(draft: &mut Draft) -> Result<(), ImportError> {
     let Some(model) = draft.text("MODEL_PATH") else { return Err(ImportError::Missing("model path")) };
-    draft.put("target/api", "openai-completions");
-    draft.put("target/url", "http://127.0.0.1:23333/v1/completions");
-    draft.put("target/model", model.as_str());
-    draft.put("target/server", json!({ "preset": "lmdeploy" }));
-    draft.put("dataset/tokenizer", model);
+    draft.set("target/api", "openai-completions");
+    draft.set("target/url", "http://127.0.0.1:23333/v1/completions");
+    draft.set("target/model", model.as_str());
+    draft.set("target/server", json!({ "preset": "lmdeploy" }));
+    draft.set("dataset/tokenizer", model);
     draft.account("MODEL_PATH", &["target/model", "target/server", "dataset/tokenizer"]);
-    draft.note("MODEL_PATH", "the script runs the engine inside of itself; here a server runs it, over loopback");
+    draft.note("MODEL_PATH", "the script runs the engine in its process; llmscen runs a server, over loopback");
     for flag in SERVED {
         let path = format!("target/server/args/{}", flag.trim_start_matches('-').replace('-', "_"));
         match draft.text(flag) {
             Some(text) => match text.parse::<f64>() {
-                Ok(value) => draft.put(&path, number(value)),
-                Err(_) => draft.put(&path, text),
+                Ok(value) => draft.set(&path, number(value)),
+                Err(_) => draft.set(&path, text),
             },
             None => continue,
         }
@@ -276,20 +229,19 @@ fn target(draft: &mut Draft) -> Result<(), ImportError> {
     }
     for flag in SWITCHES.into_iter().filter(|flag| draft.has(flag)).collect::<Vec<_>>() {
         let path = format!("target/server/args/{}", flag.trim_start_matches('-').replace('-', "_"));
-        draft.put(&path, true);
+        draft.set(&path, true);
         draft.account(flag, &[&path]);
     }
     Ok(())
 }
 
-/// Sampling: LMDeploy's own defaults, and every reply as long as it was asked for.
+/// LMDeploy's sampling defaults, and outputs of exactly the requested length.
 fn sampling(draft: &mut Draft) -> Result<(), ImportError> {
     for (flag, path, default) in
         [("--temperature", "request/temperature", 0.8), ("--top-p", "request/top_p", 0.8), ("--top-k", "request/top_k", 1.0)]
     {
-        draft.fill(flag, path, number(default));
-        draft.carry_number(flag, path)?;
+        draft.carry_number_or(flag, path, default)?;
     }
-    draft.put("request/ignore_eos", true);
+    draft.set("request/ignore_eos", true);
     Ok(())
 }

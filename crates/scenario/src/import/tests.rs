@@ -132,7 +132,7 @@ const LINES: &[(Tool, &str, &str)] = &[
 ];
 
 #[test]
-fn command_lines_become_sound_scenarios() {
+fn command_lines_become_valid_scenarios() {
     for (tool, name, line) in LINES {
         let imported = imported(*tool, line);
         sound(&imported);
@@ -141,14 +141,14 @@ fn command_lines_become_sound_scenarios() {
 }
 
 #[test]
-fn every_flag_of_the_line_is_accounted_for() {
+fn every_flag_of_the_line_is_listed() {
     for (tool, _, line) in LINES.iter() {
         let invocation = command::recognize(*tool, &words(line)).unwrap();
         let flag = |word: &&String| {
             word.starts_with("--") || word.len() < 4 && word.starts_with('-') && word[1..].parse::<f64>().is_err()
         };
         let flags = invocation.args.iter().filter(flag).count();
-        // The scripts of LMDeploy take a model and a file without a flag.
+        // LMDeploy's scripts have positional arguments.
         let positional = invocation.args.iter().take_while(|word| !word.starts_with('-')).count();
         let seen = imported(*tool, line).accounts;
         assert_eq!(seen.len(), flags + positional + invocation.variables.len(), "{line}");
@@ -156,7 +156,7 @@ fn every_flag_of_the_line_is_accounted_for() {
     }
 }
 
-/// What a command line must have beside the flag that is tried.
+/// Flags that a command line needs in addition to the one under test.
 fn base(tool: Tool, command: &command::Command) -> &'static str {
     match (tool, command.positional.len()) {
         (Tool::Evalscope, _) => "--model m --url http://h",
@@ -170,7 +170,7 @@ fn base(tool: Tool, command: &command::Command) -> &'static str {
 }
 
 #[test]
-fn every_flag_of_every_tool_is_known_with_its_reason_or_its_key() {
+fn every_flag_of_every_tool_has_a_key_or_a_reason() {
     let samples = [
         "8",
         "0.5",
@@ -235,29 +235,29 @@ fn every_flag_of_every_tool_is_known_with_its_reason_or_its_key() {
         "--dataset-name mooncake",
         "--dataset-name random --random-input-len 5 --random-output-len 5",
     ];
-    let commands = Tool::ALL.into_iter().flat_map(|tool| tool.commands().iter().map(move |command| (tool, command)));
+    let commands = Tool::ALL.into_iter().flat_map(|tool| tool.spec().commands.iter().map(move |command| (tool, command)));
     for (tool, command) in commands {
-        let names: Vec<&str> = command.flags.iter().copied().flatten().flat_map(|flag| flag.names.iter().copied()).collect();
+        let names: Vec<&str> = command.flags().flat_map(command::Flag::names).collect();
         let own =
             |more: &&&str| words(more).iter().filter(|word| word.starts_with("--")).all(|word| names.contains(&word.as_str()));
         let beside: Vec<&&str> = beside.iter().filter(own).collect();
         let spelling: Vec<String> = command.names[0].iter().map(|word| (*word).to_owned()).collect();
-        for flag in command.flags.iter().flat_map(|part| part.iter()) {
-            // Names of a flag that is left out may be those of many.
-            for name in if flag.left.is_empty() { &flag.names[..1] } else { flag.names } {
+        for flag in command.flags() {
+            // A dropped flag may have many names.
+            for name in flag.names().take(if flag.reason.is_empty() { 1 } else { usize::MAX }) {
                 let tried =
                     beside.iter().flat_map(|more| samples.iter().map(move |sample| (more, sample))).find_map(|(more, sample)| {
                         let value =
-                            if matches!(flag.takes, command::Takes::Nothing | command::Takes::Truth) { "" } else { sample };
+                            if matches!(flag.takes, command::Takes::Nothing | command::Takes::Switch) { "" } else { sample };
                         let base = words(base(tool, command));
-                        let line = [spelling.clone(), base, words(more), vec![(*name).to_owned()], words(&format!("'{value}'"))]
-                            .concat();
+                        let line =
+                            [spelling.clone(), base, words(more), vec![name.to_owned()], words(&format!("'{value}'"))].concat();
                         let line: Vec<String> = line.into_iter().filter(|word| !word.is_empty()).collect();
-                        let mut draft = Draft::new(Line::parse(tool, &command::recognize(tool, &line).ok()?).ok()?);
+                        let mut draft = Draft::new(CommandLine::parse(tool, &command::recognize(tool, &line).ok()?).ok()?);
                         (command.translate)(&mut draft).ok()?;
                         let own =
                             draft.accounts().into_iter().rev().find(|account| account.flag.split(' ').next() == Some(name))?;
-                        (!own.keys.is_empty() || own.note.as_deref() != Some(draft::UNTOLD)).then_some(own)
+                        (!own.keys.is_empty() || own.note.as_deref() != Some(draft::NO_EFFECT)).then_some(own)
                     });
                 assert!(tried.is_some(), "{} {name} is neither carried over nor explained", tool.name());
             }
@@ -290,19 +290,19 @@ fn every_spelling_of_a_command_is_recognized() {
     assert_eq!(import(Tool::Sglang, &[whole]).unwrap().yaml, imported(Tool::Sglang, flags).yaml);
     assert_eq!(
         import(Tool::Sglang, &["--model 'm".to_owned()]).unwrap_err().to_string(),
-        "a quote in the command line is not closed"
+        "the command line has an unclosed quote"
     );
     assert_eq!(
         error(Tool::Lmdeploy, "serve api_server m"),
-        "the command line names no command of lmdeploy; write one of profile_generation.py, profile_throughput.py, profile_restful_api.py"
+        "the command line has no command of lmdeploy; use one of profile_generation.py, profile_throughput.py, profile_restful_api.py"
     );
-    // The beginning of a flag is the flag, where it is that of no other and the tool's parser takes it.
+    // A unique prefix of a flag is accepted where the tool's parser does that.
     assert_eq!(error(Tool::Sglang, "--random-in 5 --prof"), "`--prof` is not a flag of sglang; did you mean `--profile`?");
     assert_eq!(error(Tool::Aiperf, "-m m --concur 5"), "`--concur` is not a flag of aiperf; did you mean `--concurrency`?");
 }
 
 #[test]
-fn variables_in_front_of_the_command_have_a_place_or_a_reason() {
+fn variables_before_the_command_have_a_key_or_a_reason() {
     let accounts = |tool, line| imported(tool, line).accounts;
     let managed = &accounts(Tool::Evalscope, "A=1 X_TOKEN=hush perf --model m --api local_vllm")[..2];
     assert_eq!(managed[0].keys, ["target.server.env.A"]);
@@ -313,7 +313,7 @@ fn variables_in_front_of_the_command_have_a_place_or_a_reason() {
 }
 
 #[test]
-fn defaults_of_the_tool_are_at_the_head() {
+fn defaults_of_the_tool_are_listed_at_the_top() {
     let head = |line: &str| {
         let yaml = imported(Tool::Evalscope, line).yaml;
         let from = yaml.find("# Defaults").unwrap();
@@ -337,7 +337,7 @@ fn defaults_of_the_tool_are_at_the_head() {
 }
 
 #[test]
-fn wandb_is_a_tracker_and_its_key_is_nowhere() {
+fn wandb_key_is_not_written() {
     let seen = imported(Tool::Evalscope, "perf --model m --url http://h --wandb-api-key sk-hush --visualizer wandb");
     assert!(!format!("{seen:?}").contains("hush"), "{}", seen.yaml);
     for line in ["project: perf_benchmark", "api_key: ${WANDB_API_KEY}"] {
@@ -345,11 +345,17 @@ fn wandb_is_a_tracker_and_its_key_is_nowhere() {
     }
     let other = imported(Tool::Evalscope, "perf --model m --url http://h --visualizer swanlab --swanlab-api-key sk-hush");
     assert!(!format!("{other:?}").contains("hush") && !other.yaml.contains("track:"), "{}", other.yaml);
-    assert!(other.accounts[2..].iter().all(|account| account.note.as_deref().unwrap().contains("no tracker for swanlab")));
+    assert!(
+        other.accounts[2..].iter().all(|account| account
+            .note
+            .as_deref()
+            .unwrap()
+            .contains("does not support the tracker swanlab"))
+    );
 }
 
 #[test]
-fn secrets_are_nowhere() {
+fn secrets_are_not_written() {
     for (tool, _, line) in LINES.iter() {
         assert!(!format!("{:?}", imported(*tool, line)).contains("sk-secret"), "{line}");
     }
@@ -361,7 +367,7 @@ fn secrets_are_nowhere() {
 }
 
 #[test]
-fn secrets_of_urls_and_bodies_are_nowhere_either() {
+fn secrets_of_urls_and_bodies_are_not_written() {
     let line = "perf --model m --url http://u:hushpw@h:8000/v1/chat/completions?api_key=hushkey --extra-args '{\"api_key\": \"hushed\", \"a\": {\"token\": \"hush2\", \"max_tokens\": \"7\"}}' --prompt hi --number 5";
     let seen = imported(Tool::Evalscope, line);
     assert!(!format!("{seen:?}").contains("hush"), "{}", seen.yaml);
@@ -381,7 +387,7 @@ fn secrets_of_urls_and_bodies_are_nowhere_either() {
 }
 
 #[test]
-fn texts_stand_for_themselves() {
+fn texts_are_escaped() {
     let seen = imported(Tool::Evalscope, LINES[2].2);
     let input = Input { path: Path::new("x.yaml"), text: Some(seen.yaml), env: &BTreeMap::new(), set: &[] };
     let plan = reload(&input).unwrap().plan;
@@ -390,11 +396,14 @@ fn texts_stand_for_themselves() {
 }
 
 #[test]
-fn what_is_wrong_is_said() {
+fn errors_are_explained() {
     assert_eq!(error(Tool::Evalscope, "perf --paralel 4"), "`--paralel` is not a flag of evalscope; did you mean `--parallel`?");
     assert_eq!(error(Tool::Evalscope, "perf --url h --parallel x"), "`--parallel x`: expected a number");
     assert_eq!(error(Tool::Evalscope, "perf --url"), "`--url` has no value");
-    assert_eq!(error(Tool::Vllm, "bench serve --model m oops"), "`oops` belongs to no flag; put a value with spaces in quotes");
+    assert_eq!(
+        error(Tool::Vllm, "bench serve --model m oops"),
+        "`oops` does not belong to a flag; put a value with spaces in quotes"
+    );
     assert!(error(Tool::Evalscope, "perf --url h --parallel 1 2 --number 1 2 3").contains("as many numbers as loads"));
     let rate = "expected a rate above 0, or -1 for no rate limit";
     assert_eq!(error(Tool::Evalscope, "perf --model m --rate 0"), format!("`--rate 0`: {rate}"));

@@ -1,19 +1,16 @@
 //! `vllm bench serve`, after its arguments of late 2026.
 
-use crate::import::command::{Flag, Takes, left, taken};
-use crate::import::draft::{Draft, api_of, between, join, name};
+use crate::import::command::{FlagGroup, Takes, dropped, translated};
+use crate::import::draft::{Draft, api_from_path, between, join, name};
 use crate::import::{ImportError, bench_serving, number};
 use crate::source::is_hub_name;
 use Takes::{Many, Nothing, One, Secret};
 use serde_json::{Map, Value, json};
 
-/// Puts the scenario together.
 pub(super) fn translate(draft: &mut Draft) -> Result<(), ImportError> {
     let label = draft.text("--label").unwrap_or_default();
-    draft.put("name", name(&label, "vllm-bench"));
-    draft.account("--label", &["name"]);
-    draft.put("seed", number(draft.number("--seed")?.unwrap_or(0.0).max(0.0)));
-    draft.account("--seed", &["seed"]);
+    draft.carry_value("--label", "name", name(&label, "vllm-bench"));
+    draft.carry_value("--seed", "seed", number(draft.number("--seed")?.unwrap_or(0.0).max(0.0)));
     target(draft)?;
     request(draft)?;
     translate_dataset(draft)?;
@@ -29,47 +26,42 @@ fn target(draft: &mut Draft) -> Result<(), ImportError> {
     let backend = draft.text("--backend").unwrap_or_else(|| "openai".into());
     let url = join(&base, &endpoint);
     let api = match backend.as_str() {
-        "vllm" | "openai" | "lmdeploy" | "scalellm" | "sglang" | "openai-chat" | "vllm-chat" | "openai-audio" => api_of(&url),
+        "vllm" | "openai" | "lmdeploy" | "scalellm" | "sglang" | "openai-chat" | "vllm-chat" | "openai-audio" => {
+            api_from_path(&url)
+        }
         "openai-embeddings" | "openai-embeddings-chat" | "infinity-embeddings" => "openai-embeddings",
         "vllm-rerank" => "rerank",
         "tgi" => "tgi",
         other => {
-            return Err(draft.wrong(
+            return Err(draft.invalid(
                 "--backend",
                 other,
                 "openai, openai-chat, vllm, sglang, lmdeploy, tgi, openai-embeddings or vllm-rerank",
             ));
         }
     };
-    draft.put("target/api", api);
-    draft.put("target/url", url);
-    draft.account("--backend", &["target/api"]);
-    draft.account("--endpoint", &["target/url"]);
+    draft.carry_value("--backend", "target/api", api);
+    draft.carry_value("--endpoint", "target/url", url);
     draft.carry("--model", "target/model");
     draft.carry("--served-model-name", "target/model");
     let modules = draft.texts("--lora-modules");
     if !modules.is_empty() {
-        draft.put("target/model", modules);
-        draft.account("--lora-modules", &["target/model"]);
+        draft.carry_value("--lora-modules", "target/model", modules);
         draft.account("--lora-assignment", &["target/model"]);
-        draft.note("--lora-assignment", "each request draws one of them on the seed");
+        draft.note("--lora-assignment", "each request draws one of them from the seed");
     }
     draft.api_key("--api-key");
     draft.headers("--header")?;
-    if draft.has("--insecure") {
-        draft.put("target/tls/insecure", true);
-        draft.account("--insecure", &["target/tls/insecure"]);
-    }
+    draft.carry_switch("--insecure", "target/tls/insecure", true);
     if draft.has("--request-id-prefix") {
-        draft.put("target/request_id", "X-Request-Id");
-        draft.account("--request-id-prefix", &["target/request_id"]);
-        draft.note("--request-id-prefix", "ids are unique by themselves and stand in every row");
+        draft.carry_value("--request-id-prefix", "target/request_id", "X-Request-Id");
+        draft.note("--request-id-prefix", "ids are unique and stored with every request");
     }
     Ok(())
 }
 
 fn request(draft: &mut Draft) -> Result<(), ImportError> {
-    for (flag, path) in [
+    draft.carry_numbers(&[
         ("--temperature", "request/temperature"),
         ("--top-p", "request/top_p"),
         ("--top-k", "request/top_k"),
@@ -77,9 +69,7 @@ fn request(draft: &mut Draft) -> Result<(), ImportError> {
         ("--presence-penalty", "request/presence_penalty"),
         ("--repetition-penalty", "request/repetition_penalty"),
         ("--logprobs", "request/logprobs"),
-    ] {
-        draft.carry_number(flag, path)?;
-    }
+    ])?;
     if let Some(share) = draft.number("--min-p")? {
         draft.merge_extra(Map::from_iter([("min_p".to_owned(), number(share))]));
         draft.account("--min-p", &["request/extra"]);
@@ -97,7 +87,7 @@ fn load(draft: &mut Draft) -> Result<(), ImportError> {
         None => bench_serving::load(draft)?,
     }
     if draft.get("load/arrivals").is_none() {
-        draft.note("--burstiness", "1 is Poisson, and it shapes a rate alone");
+        draft.note("--burstiness", "1 is Poisson; it only applies to a rate");
     }
     draft.carry_number("--num-warmups", "load/warmup")
 }
@@ -105,22 +95,20 @@ fn load(draft: &mut Draft) -> Result<(), ImportError> {
 fn ramp(draft: &mut Draft, strategy: &str, amount: f64) -> Result<(), ImportError> {
     let ends = (draft.number("--ramp-up-start-rps")?, draft.number("--ramp-up-end-rps")?);
     let (Some(from), Some(to)) = ends else { return Err(ImportError::Missing("--ramp-up-start-rps and --ramp-up-end-rps")) };
-    // So long does it take until so many requests have been due on a straight line.
+    // Time in which `amount` requests are due at a linearly increasing rate.
     let span = (2.0 * amount / (from + to).max(1e-9)).ceil();
-    draft.put("load/stages", json!([{ "rate": format!("{from}/s -> {to}/s"), "for": format!("{span}s") }]));
-    for flag in ["--ramp-up-strategy", "--ramp-up-start-rps", "--ramp-up-end-rps"] {
-        draft.account(flag, &["load/stages"]);
-    }
-    draft.note("--max-concurrency", "an open loop sends when a request is due");
+    draft.set("load/stages", json!([{ "rate": format!("{from}/s -> {to}/s"), "for": format!("{span}s") }]));
+    draft.account("--ramp-up-strategy --ramp-up-start-rps --ramp-up-end-rps", &["load/stages"]);
+    draft.note("--max-concurrency", "an open loop sends requests on schedule");
     let differs = match strategy {
-        "exponential" => "a straight line; several stages come nearer to the exponential one",
-        _ => "a straight line over time; vLLM's is one over the number of requests, which takes longer",
+        "exponential" => "a linear ramp; several stages approximate an exponential one",
+        _ => "a ramp that is linear in time; vLLM's is linear in the number of requests, which takes longer",
     };
     draft.note("--ramp-up-strategy", differs);
     Ok(())
 }
 
-/// The first of these flags that was given, and its value.
+/// The value of the first of these flags that was given.
 fn first(draft: &mut Draft, flags: &[&str], path: &str) -> Result<Option<f64>, ImportError> {
     for flag in flags {
         if let Some(value) = draft.number(flag)? {
@@ -131,10 +119,9 @@ fn first(draft: &mut Draft, flags: &[&str], path: &str) -> Result<Option<f64>, I
     Ok(None)
 }
 
-/// Puts the data together.
 fn translate_dataset(draft: &mut Draft) -> Result<(), ImportError> {
-    let wanted = draft.text("--dataset-name").unwrap_or_else(|| "random".into());
-    let kind = match wanted.as_str() {
+    let dataset = draft.text("--dataset-name").unwrap_or_else(|| "random".into());
+    let kind = match dataset.as_str() {
         "random" => "random",
         "random-mm" => "images",
         "random-rerank" => "rerank",
@@ -143,10 +130,9 @@ fn translate_dataset(draft: &mut Draft) -> Result<(), ImportError> {
         "burstgpt" => "trace",
         "custom" => "rows",
         "txt-slices" | "sonnet" => "line_by_line",
-        other => return Err(draft.wrong("--dataset-name", other, "random, random-mm, random-rerank, prefix_repetition, sharegpt, burstgpt, custom or sonnet; other data come as `kind: rows` of a file")),
+        other => return Err(draft.invalid("--dataset-name", other, "random, random-mm, random-rerank, prefix_repetition, sharegpt, burstgpt, custom or sonnet; use other datasets as a file with `kind: rows`")),
     };
-    draft.put("dataset/kind", kind);
-    draft.account("--dataset-name", &["dataset/kind"]);
+    draft.carry_value("--dataset-name", "dataset/kind", kind);
     draft.carry("--dataset-path", "dataset/path");
     draft.carry("--tokenizer", "dataset/tokenizer");
     if matches!(kind, "random" | "prefix") {
@@ -155,8 +141,8 @@ fn translate_dataset(draft: &mut Draft) -> Result<(), ImportError> {
     match kind {
         "random" => random(draft)?,
         "prefix" => prefix(draft)?,
-        "images" => draft.put("dataset/sizes", json!(["256x256"])),
-        "rows" => draft.put("dataset/columns/prompt", "prompt"),
+        "images" => draft.set("dataset/sizes", json!(["256x256"])),
+        "rows" => draft.set("dataset/columns/prompt", "prompt"),
         _ => {}
     }
     let flags: &[&str] = match kind {
@@ -166,40 +152,39 @@ fn translate_dataset(draft: &mut Draft) -> Result<(), ImportError> {
         "rows" => &["--custom-output-len", "--output-len"],
         _ => &["--output-len"],
     };
-    let unsaid = match (kind, wanted.as_str()) {
+    let default = match (kind, dataset.as_str()) {
         ("random" | "prefix" | "images", _) | (_, "txt-slices") => Some(128.0),
         ("rows", _) => Some(256.0),
         (_, "sonnet") => Some(150.0),
         _ => None,
     };
     if kind == "sharegpt" && !draft.has("--sharegpt-output-len") && !draft.has("--output-len") {
-        let differs = "vLLM asks for as many tokens as the row's own reply has, and leaves out rows that are short or long; set `request.max_tokens`, and `dataset.prompt_tokens`";
+        let differs = "vLLM requests as many tokens as the reply in the row has, and skips short and long rows; set `request.max_tokens` and `dataset.prompt_tokens`";
         draft.note("--dataset-name", differs);
     }
     if kind == "line_by_line" {
-        draft.note("--dataset-name", "prompts are the lines of the file; vLLM puts several together until they are long enough");
+        draft.note("--dataset-name", "each line of the file is a prompt; vLLM joins lines until the prompt is long enough");
     }
-    if let Some(length) = first(draft, flags, "request/max_tokens")?.or(unsaid) {
+    if let Some(length) = first(draft, flags, "request/max_tokens")?.or(default) {
         let ratio = if kind == "random" { ratios(draft)?.1 } else { 0.0 };
-        draft.put("request/max_tokens", ranged(length, ratio));
+        draft.set("request/max_tokens", ranged(length, ratio));
     }
     if matches!(kind, "random" | "images") || draft.has("--ignore-eos") {
-        draft.put("request/ignore_eos", true);
-        draft.account("--ignore-eos", &["request/ignore_eos"]);
+        draft.carry_value("--ignore-eos", "request/ignore_eos", true);
     }
     rows(draft, kind)
 }
 
-/// `length` ± `ratio` of it, as vLLM draws lengths.
+/// `length` ± `ratio`, as vLLM draws lengths.
 fn ranged(length: f64, ratio: f64) -> Value {
     between((length * (1.0 - ratio)).floor().max(1.0), (length * (1.0 + ratio)).ceil())
 }
 
-/// `--random-range-ratio` of input and output: one number, or `{"input": 0.3, "output": 0.5}`.
+/// Input and output ratio of `--random-range-ratio`: one number, or `{"input": 0.3, "output": 0.5}`.
 fn ratios(draft: &Draft) -> Result<(f64, f64), ImportError> {
     const FLAG: &str = "--random-range-ratio";
     let text = draft.text(FLAG).unwrap_or_default();
-    let own = if text.trim_start().starts_with('{') {
+    let ratios = if text.trim_start().starts_with('{') {
         let both = draft.json(FLAG)?;
         let of = |key: &str| both.as_ref().and_then(|both| both.get(key)?.as_f64());
         of("input").zip(of("output"))
@@ -207,160 +192,116 @@ fn ratios(draft: &Draft) -> Result<(f64, f64), ImportError> {
         draft.number(FLAG)?.or(Some(0.0)).map(|ratio| (ratio, ratio))
     };
     let fits = |ratio: f64| (0.0..1.0).contains(&ratio);
-    own.filter(|(input, output)| fits(*input) && fits(*output))
-        .ok_or_else(|| draft.wrong(FLAG, &text, "a number from 0 to below 1, or JSON with `input` and `output`"))
+    ratios
+        .filter(|(input, output)| fits(*input) && fits(*output))
+        .ok_or_else(|| draft.invalid(FLAG, &text, "a number from 0 to below 1, or JSON with `input` and `output`"))
 }
 
-/// The tokenizer whose tokens are counted: vLLM takes the model's own.
+/// vLLM counts tokens with the tokenizer of the model.
 fn tokenizer(draft: &mut Draft) {
     let model = draft.text("--model").filter(|model| !draft.has("--tokenizer") && is_hub_name(model));
     if let Some(model) = model.filter(|_| !draft.has("--skip-tokenizer-init")) {
-        draft.put("dataset/tokenizer", model);
+        draft.set("dataset/tokenizer", model);
         draft.account("--model", &["target/model", "dataset/tokenizer"]);
     }
 }
 
 fn random(draft: &mut Draft) -> Result<(), ImportError> {
     let ratio = ratios(draft)?.0;
-    let own = first(draft, &["--random-input-len", "--input-len"], "dataset/tokens")?.unwrap_or(1024.0);
-    draft.put("dataset/tokens", ranged(own, ratio));
+    let length = first(draft, &["--random-input-len", "--input-len"], "dataset/tokens")?.unwrap_or(1024.0);
+    draft.set("dataset/tokens", ranged(length, ratio));
     draft.account("--random-range-ratio", &["dataset/tokens", "request/max_tokens"]);
     if let Some(shared) = draft.number("--random-prefix-len")?.filter(|shared| *shared > 0.0) {
-        draft.put("dataset/shared_prefix", number(shared));
-        draft.put("dataset/tokens", between((own * (1.0 - ratio)).floor() + shared, (own * (1.0 + ratio)).ceil() + shared));
+        draft.set("dataset/shared_prefix", number(shared));
+        draft.set("dataset/tokens", between((length * (1.0 - ratio)).floor() + shared, (length * (1.0 + ratio)).ceil() + shared));
         draft.account("--random-prefix-len", &["dataset/shared_prefix"]);
     }
     draft.carry_number("--random-batch-size", "dataset/batch")
 }
 
 fn prefix(draft: &mut Draft) -> Result<(), ImportError> {
-    for (flag, path, unsaid) in [
+    for (flag, path, default) in [
         ("--prefix-repetition-num-prefixes", "dataset/groups", 10.0),
         ("--prefix-repetition-prefix-len", "dataset/prefix_tokens", 256.0),
         ("--prefix-repetition-suffix-len", "dataset/tokens", 256.0),
     ] {
-        draft.put(path, number(draft.number(flag)?.unwrap_or(unsaid)));
-        draft.account(flag, &[path]);
+        draft.carry_value(flag, path, number(draft.number(flag)?.unwrap_or(default)));
     }
     Ok(())
 }
 
-/// How the rows of a file are taken.
+/// The order of rows, and what happens after the last.
 fn rows(draft: &mut Draft, kind: &str) -> Result<(), ImportError> {
     let file = matches!(kind, "sharegpt" | "rows" | "line_by_line");
     if file && !draft.has("--dataset-path") {
         return Err(ImportError::Missing("--dataset-path"));
     }
     if file && !draft.has("--disable-shuffle") {
-        draft.put("dataset/order", "shuffle");
+        draft.set("dataset/order", "shuffle");
     }
     draft.account("--disable-shuffle", &["dataset/order"]);
-    if draft.has("--no-oversample") {
-        draft.put("dataset/on_exhausted", "stop");
-        draft.account("--no-oversample", &["dataset/on_exhausted"]);
-    }
+    draft.carry_switch("--no-oversample", "dataset/on_exhausted", "stop");
     Ok(())
 }
 
-const ALWAYS: &str = "every run is kept in a folder of its own";
-const DATA: &str = "the dataset that it is about is not one that is carried over";
+const ALWAYS: &str = "every run is stored in its own folder";
+const DATA: &str = "its dataset is not supported";
 const PICTURES: &str = "see `dataset: { kind: images }` with `sizes` and `count`";
-const DRAWN: &str = "requests.parquet and the report have it";
+const DRAWN: &str = "see requests.parquet and the report";
 
-/// Every flag.
-pub(super) const FLAGS: &[&[Flag]] = &[
-    &[
-        taken(&["--seed"], One),
-        taken(&["--num-prompts"], One),
-        taken(&["--dataset-name"], One),
-        left(&["--no-stream"], Nothing, "it is about loading data from the hub, which is read whole"),
-        taken(&["--dataset-path"], One),
-        taken(&["--no-oversample"], Nothing),
-        left(
-            &["--skip-chat-template"],
-            Nothing,
-            "the protocol decides: completions take a text as it is, chat has the server's template",
-        ),
-        taken(&["--disable-shuffle"], Nothing),
-        taken(&["--custom-output-len"], One),
-        left(&["--spec-bench-output-len", "--spec-bench-category"], One, DATA),
-        left(&["--sonnet-input-len", "--sonnet-output-len", "--sonnet-prefix-len"], One, DATA),
-        taken(&["--sharegpt-output-len"], One),
-        left(&["--blazedit-min-distance", "--blazedit-max-distance"], One, DATA),
-        taken(&["--random-input-len"], One),
-        taken(&["--random-output-len"], One),
-        taken(&["--random-range-ratio"], One),
-        taken(&["--random-prefix-len"], One),
-        taken(&["--random-batch-size"], One),
-        left(&["--no-reranker"], Nothing, "a server that does not rank is no target of `api: rerank`"),
-        left(&["--random-mm-base-items-per-request", "--random-mm-num-mm-items-range-ratio"], One, PICTURES),
-        left(&["--random-mm-limit-mm-per-prompt", "--random-mm-bucket-config"], One, PICTURES),
-        left(&["--hf-subset", "--hf-split", "--hf-name", "--hf-output-len"], One, DATA),
-        taken(&["--prefix-repetition-prefix-len"], One),
-        taken(&["--prefix-repetition-suffix-len"], One),
-        taken(&["--prefix-repetition-num-prefixes"], One),
-        taken(&["--prefix-repetition-output-len"], One),
-        left(&["--trust-remote-code"], Nothing, "no code of a model is run"),
-    ],
-    &[
-        taken(&["--label"], One),
-        taken(&["--backend", "--endpoint-type"], One),
-        taken(&["--base-url"], One),
-        taken(&["--host"], One),
-        taken(&["--port"], One),
-        taken(&["--endpoint"], One),
-        taken(&["--header"], Many),
-        taken(&["--api-key"], Secret),
-        taken(&["--max-concurrency"], One),
-        taken(&["--model", "-m"], One),
-        taken(&["--served-model-name"], One),
-        taken(&["--input-len"], One),
-        taken(&["--output-len"], One),
-        taken(&["--tokenizer"], One),
-        left(&["--tokenizer-mode"], One, "a tokenizer.json says itself what it is"),
-        left(&["--skip-tokenizer-init"], Nothing, "without `dataset.tokenizer` a small one that ships with the tool counts"),
-        left(&["--use-beam-search"], Nothing, "put the server's own field into `request.extra`"),
-        taken(&["--logprobs"], One),
-        taken(&["--request-rate"], One),
-        taken(&["--burstiness"], One),
-        left(&["--probe-request-rate"], One, "see `mix`: a second entry with a rate of its own"),
-        taken(&["--num-warmups"], One),
-        taken(&["--ignore-eos"], Nothing),
-        left(&["--self-timed", "--no-self-timed"], Nothing, "see `load: { trace: {} }` with `dataset: { kind: trace }`"),
-        taken(&["--goodput"], Many),
-        taken(&["--request-id-prefix"], One),
-        taken(&["--lora-modules"], Many),
-        taken(&["--lora-assignment"], One),
-        taken(&["--ramp-up-strategy"], One),
-        taken(&["--ramp-up-start-rps"], One),
-        taken(&["--ramp-up-end-rps"], One),
-        left(&["--ready-check-timeout-sec"], One, "a server that is not there is said at once"),
-        left(
-            &["--chat-template-kwargs"],
-            One,
-            "prompts are not rendered here: put it into `request.extra` as `chat_template_kwargs`",
-        ),
-        taken(&["--extra-body"], One),
-        taken(&["--insecure"], Nothing),
-    ],
-    &[
-        taken(&["--top-p"], One),
-        taken(&["--top-k"], One),
-        taken(&["--min-p"], One),
-        taken(&["--temperature"], One),
-        taken(&["--frequency-penalty"], One),
-        taken(&["--presence-penalty"], One),
-        taken(&["--repetition-penalty"], One),
-    ],
-    &[
-        left(&["--disable-tqdm"], Nothing, "see `--quiet` and `--progress`"),
-        left(&["--profile"], Nothing, "the server's profiler is not driven"),
-        left(&["--save-result", "--save-detailed", "--append-result"], Nothing, ALWAYS),
-        left(&["--metadata"], Many, "`description` holds a line, and the manifest the rest"),
-        left(&["--result-filename"], One, ALWAYS),
-        taken(&["--result-dir"], One),
-        left(&["--percentile-metrics", "--metric-percentiles"], One, "every metric has p1 to p99.9"),
-        left(&["--plot-timeline", "--plot-dataset-stats"], Nothing, DRAWN),
-        left(&["--timeline-itl-thresholds"], One, DRAWN),
-    ],
-];
+pub(super) const FLAGS: &[&[FlagGroup]] = &[&[
+    translated(
+        One,
+        "--seed --num-prompts --dataset-name --dataset-path --custom-output-len --sharegpt-output-len \
+             --random-input-len --random-output-len --random-range-ratio --random-prefix-len --random-batch-size \
+             --prefix-repetition-prefix-len --prefix-repetition-suffix-len --prefix-repetition-num-prefixes \
+             --prefix-repetition-output-len --label --backend|--endpoint-type --base-url --host --port --endpoint \
+             --max-concurrency --model|-m --served-model-name --input-len --output-len --tokenizer --logprobs \
+             --request-rate --burstiness --num-warmups --request-id-prefix --lora-assignment --ramp-up-strategy \
+             --ramp-up-start-rps --ramp-up-end-rps --extra-body --top-p --top-k --min-p --temperature \
+             --frequency-penalty --presence-penalty --repetition-penalty --result-dir",
+    ),
+    translated(Nothing, "--no-oversample --disable-shuffle --ignore-eos --insecure"),
+    translated(Many, "--header --goodput --lora-modules"),
+    translated(Secret, "--api-key"),
+    dropped(Nothing, "--no-stream", "an option for loading datasets from the hub"),
+    dropped(
+        Nothing,
+        "--skip-chat-template",
+        "the protocol decides: completions send text unchanged, chat uses the server's template",
+    ),
+    dropped(
+        One,
+        "--spec-bench-output-len --spec-bench-category --sonnet-input-len --sonnet-output-len \
+             --sonnet-prefix-len --blazedit-min-distance --blazedit-max-distance --hf-subset --hf-split --hf-name \
+             --hf-output-len",
+        DATA,
+    ),
+    dropped(Nothing, "--no-reranker", "a server without reranking cannot be a target of `api: rerank`"),
+    dropped(
+        One,
+        "--random-mm-base-items-per-request --random-mm-num-mm-items-range-ratio \
+             --random-mm-limit-mm-per-prompt --random-mm-bucket-config",
+        PICTURES,
+    ),
+    dropped(Nothing, "--trust-remote-code", "code of a model is never executed"),
+    dropped(One, "--tokenizer-mode", "tokenizer.json contains these settings"),
+    dropped(
+        Nothing,
+        "--skip-tokenizer-init",
+        "without `dataset.tokenizer`, tokens are counted by the built-in approximate tokenizer",
+    ),
+    dropped(Nothing, "--use-beam-search", "set the server's field in `request.extra`"),
+    dropped(One, "--probe-request-rate", "see `mix`: a second entry with its own rate"),
+    dropped(Nothing, "--self-timed --no-self-timed", "see `load: { trace: {} }` with `dataset: { kind: trace }`"),
+    dropped(One, "--ready-check-timeout-sec", "an unreachable server is reported immediately"),
+    dropped(One, "--chat-template-kwargs", "prompts are not rendered by llmscen: set `chat_template_kwargs` in `request.extra`"),
+    dropped(Nothing, "--disable-tqdm", "see `--quiet` and `--progress`"),
+    dropped(Nothing, "--profile", "llmscen does not control the server's profiler"),
+    dropped(Nothing, "--save-result --save-detailed --append-result", ALWAYS),
+    dropped(Many, "--metadata", "`description` holds one line; the manifest records the rest"),
+    dropped(One, "--result-filename", ALWAYS),
+    dropped(One, "--percentile-metrics --metric-percentiles", "every metric has p1 to p99.9"),
+    dropped(Nothing, "--plot-timeline --plot-dataset-stats", DRAWN),
+    dropped(One, "--timeline-itl-thresholds", DRAWN),
+]];

@@ -1,13 +1,13 @@
-//! What the parser cannot read, in words that say what to type.
+//! Explains syntax errors of YAML.
 //!
-//! The parser reports where it stopped, which is often behind the cause: a key that is indented by one space more continues
-//! the text above it. The lines around that place show what was meant.
+//! The parser reports where it stopped, which is often after the cause: a line with one space too many continues the text above
+//! it. The surrounding lines show what was meant.
 
 use crate::fault::{Mistake, Review};
 use crate::tree::Span;
 use granit_parser::{ErrorKind, ScanError};
 
-/// The mistake behind a parser's error in `text`, which begins at byte `shift` of the source `file`.
+/// The error for a parser error in `text`, which starts at byte `shift` of the source `file`.
 pub(super) fn mistake(error: &ScanError, file: usize, shift: usize, text: &str, review: &Review) -> Mistake {
     let page = Page { file, shift, text, json: review.sources.name(file).ends_with(".json") };
     let offset = error.marker().byte_offset().unwrap_or(0).min(text.len());
@@ -17,7 +17,6 @@ pub(super) fn mistake(error: &ScanError, file: usize, shift: usize, text: &str, 
     })
 }
 
-/// A text that is not YAML, and where it is.
 struct Page<'t> {
     file: usize,
     shift: usize,
@@ -25,14 +24,14 @@ struct Page<'t> {
     json: bool,
 }
 
-/// A line with something in it.
+/// A line that is not empty.
 #[derive(Clone, Copy)]
 struct Line<'t> {
     /// From 1.
     number: usize,
-    /// Where it begins.
+    /// First byte.
     start: usize,
-    /// Its text, without the end.
+    /// Without the line end.
     text: &'t str,
 }
 
@@ -41,14 +40,14 @@ impl<'t> Line<'t> {
         self.text.len() - self.text.trim_start_matches(' ').len()
     }
 
-    /// What is there, without indentation, the dash of a list, and a comment.
+    /// The text without indentation, list dash and comment.
     fn content(&self) -> &'t str {
         let text = self.text.trim();
         let text = text.strip_prefix("- ").unwrap_or(text).trim_start();
         text.split(" #").next().unwrap_or(text).trim_end()
     }
 
-    /// The key that it begins with, and what follows its colon.
+    /// The key of the line, and what follows the colon.
     fn key(&self) -> Option<(&'t str, &'t str)> {
         let (key, rest) = self.content().split_once(':')?;
         let plain = |c: char| c.is_alphanumeric() || "_-.".contains(c);
@@ -71,7 +70,7 @@ impl<'t> Page<'t> {
         Mistake::new(at, format!("invalid {}: {what}", if self.json { "JSON" } else { "YAML" }), label)
     }
 
-    /// The lines up to and with the one of a byte, empty ones and comments left out.
+    /// The lines up to the one of a byte, without empty ones and comments.
     fn lines(&self, offset: usize) -> Vec<Line<'t>> {
         let mut start = 0;
         let mut lines = Vec::new();
@@ -90,8 +89,8 @@ impl<'t> Page<'t> {
 
     fn explain(&self, kind: &ErrorKind, offset: usize) -> Option<Mistake> {
         let lines = self.lines(offset);
-        let own = lines.last().copied();
-        if let Some(directive) = own.filter(|line| line.text.starts_with('%')) {
+        let line = lines.last().copied();
+        if let Some(directive) = line.filter(|line| line.text.starts_with('%')) {
             let mistake =
                 self.mistake(directive.at(&directive.text[..1]), "a line begins with `%`", "starts a directive in YAML");
             return Some(mistake.help("Quote text that begins with `%`."));
@@ -99,7 +98,7 @@ impl<'t> Page<'t> {
         let next = self.text[offset..].chars().next();
         match kind {
             ErrorKind::TabInBlockIndentation | ErrorKind::TabInIndentation | ErrorKind::TabNotAllowed => {
-                let tab = own.and_then(|line| Some(line.start + line.text.find('\t')?)).unwrap_or(offset);
+                let tab = line.and_then(|line| Some(line.start + line.text.find('\t')?)).unwrap_or(offset);
                 let mistake = self.mistake(tab..tab + 1, "a tab in the indentation", "a tab");
                 Some(mistake.help("Indent with spaces: YAML does not allow tabs there."))
             }
@@ -118,7 +117,7 @@ impl<'t> Page<'t> {
                     )),
                 )
             }
-            // Where `}` ends a `[`, the parser names the bracket around it.
+            // Where `}` closes a `[`, the parser reports the outer bracket.
             ErrorKind::UnclosedFlowCollection { .. } | ErrorKind::MismatchedFlowCollectionEnd { .. } => {
                 let last = self.open_at(self.text.len()).filter(|(_, sign)| ['{', '['].contains(sign));
                 last.or_else(|| self.open_at(offset)).map(|(open, sign)| self.not_closed(open, sign))
@@ -134,7 +133,7 @@ impl<'t> Page<'t> {
         }
     }
 
-    /// Text behind a closing quote. Where the quoted text spans lines, its first line lacks the quote.
+    /// Text after a closing quote. If the quoted text spans lines, the quote of the first line is missing.
     fn trailing(&self, offset: usize) -> Option<Mistake> {
         let close = self.text[..offset].rfind(['"', '\''])?;
         let (open, sign) = self.open_at(close)?;
@@ -154,7 +153,7 @@ impl<'t> Page<'t> {
         self.mistake(open..open + 1, &format!("{what} `{sign}`"), "opened here").help(format!("Add the closing `{close}`."))
     }
 
-    /// The last bracket or quote that is not closed up to here.
+    /// The last bracket or quote that is open before `end`.
     fn open_at(&self, end: usize) -> Option<(usize, char)> {
         let mut open: Vec<(usize, char)> = Vec::new();
         let mut before = ' ';
@@ -192,33 +191,36 @@ impl<'t> Page<'t> {
         Some(mistake.help(format!("Separate entries by `,` and end them with `{close}`; quote text that contains `: ` or `,`.")))
     }
 
-    /// What is wrong with the lines that end where the parser stopped.
+    /// Explains an error by the lines before the place where the parser stopped.
     fn layout(&self, lines: &[Line<'t>], offset: usize) -> Option<Mistake> {
-        let (own, above) = lines.split_last()?;
+        let (current, above) = lines.split_last()?;
         let previous = above.last();
-        if let Some(tight) = previous.into_iter().chain([own]).find(|line| is_tight(line)) {
+        if let Some(tight) = previous.into_iter().chain([current]).find(|line| is_tight(line)) {
             let (key, value) = tight.key()?;
             let mistake = self.mistake(tight.at(tight.content()), "a space is missing after the colon", "read as one text");
             return Some(mistake.help(format!("Write `{key}: {value}`.")));
         }
-        if let Some(previous) = previous.filter(|previous| is_misaligned(own, previous, above)) {
+        if let Some(previous) = previous.filter(|previous| is_misaligned(current, previous, above)) {
             let spaces = |n: usize| if n == 1 { "1 space".to_owned() } else { format!("{n} spaces") };
-            let (here, there) = (own.indent(), previous.indent());
-            let label = format!("line {} is indented by {}, line {} by {there}", own.number, spaces(here), previous.number);
-            let mistake = self.mistake(own.at(own.name()), "unexpected indentation", label);
+            let here = current.indent();
+            let there = previous.indent();
+            let label = format!("line {} is indented by {}, line {} by {there}", current.number, spaces(here), previous.number);
+            let mistake = self.mistake(current.at(current.name()), "unexpected indentation", label);
             let quote = if here > there { " (if the line above is not a mapping, quote text that contains `: `)" } else { "" };
             let with = above.iter().rev().find(|line| line.indent().abs_diff(here) <= 1).unwrap_or(previous);
-            return Some(mistake.help(format!("align `{}` with `{}`{quote}", own.name(), with.name())));
+            return Some(mistake.help(format!("align `{}` with `{}`{quote}", current.name(), with.name())));
         }
-        let before = self.text.get(own.start..offset)?;
+        let before = self.text.get(current.start..offset)?;
         if before.contains(": ") {
-            let at = own.at(own.key().map_or(own.content(), |(_, rest)| rest.trim_start()));
-            let text = own.key().map_or(own.content(), |(_, rest)| rest.trim());
+            let at = current.at(current.key().map_or(current.content(), |(_, rest)| rest.trim_start()));
+            let text = current.key().map_or(current.content(), |(_, rest)| rest.trim());
             let mistake = self.mistake(at, "a second `: ` in one value", "the parser reads a mapping here");
             return Some(mistake.help(format!("Quote text that contains `: `: \"{}\".", text.replace('"', "\\\""))));
         }
-        let bare =
-            previous.into_iter().chain([own]).find(|line| !line.content().contains(':') && !line.text.trim().starts_with('-'));
+        let bare = previous
+            .into_iter()
+            .chain([current])
+            .find(|line| !line.content().contains(':') && !line.text.trim().starts_with('-'));
         bare.map(|line| {
             let mistake = self.mistake(line.at(line.content()), "a colon is missing", "a key without a value");
             mistake.help(format!("Write `{}: …`, or quote it if it continues the text above.", line.content()))
@@ -226,7 +228,7 @@ impl<'t> Page<'t> {
     }
 }
 
-/// `concurrency:8`: a text and not a key, for the space is missing. An address is meant as it is.
+/// `concurrency:8` is text, because the space is missing. A URL is not meant.
 fn is_tight(line: &Line<'_>) -> bool {
     line.key().is_some_and(|(key, rest)| {
         let word = key.chars().all(|c| c.is_ascii_lowercase() || c == '_');
@@ -234,8 +236,9 @@ fn is_tight(line: &Line<'_>) -> bool {
     })
 }
 
-/// A line that is indented more than one which holds a value already, or back to a column where no block begins.
-fn is_misaligned(own: &Line<'_>, previous: &Line<'_>, above: &[Line<'_>]) -> bool {
-    let (here, there) = (own.indent(), previous.indent());
+/// A line that is indented more than one with a value, or to a column where no block starts.
+fn is_misaligned(current: &Line<'_>, previous: &Line<'_>, above: &[Line<'_>]) -> bool {
+    let here = current.indent();
+    let there = previous.indent();
     here > there || here < there && !above.iter().any(|line| line.indent() == here)
 }

@@ -1,29 +1,26 @@
-//! A compiled body, its variables in one request, and access to its fields by dotted path.
+//! A compiled body, its variables in a request, and access to fields by dotted path.
 
 use crate::render::speech::Dialog;
 use crate::render::values::Leaf;
 use crate::render::{RenderError, values};
-use llmscen_core::api::Api;
 use llmscen_core::prompt::Prompt;
 use minijinja::Value as Jinja;
 use minijinja::value::Serde;
 use serde_json::{Map, Value, json};
 use std::cell::OnceCell;
 
-/// A JSON value whose texts are compiled.
+/// A JSON value with compiled texts.
 pub(super) enum Body {
-    /// The same in every request.
+    /// Without variables.
     Constant(Value),
     /// A text with variables, and its path.
     Leaf(Leaf, String),
-    /// A list.
     List(Vec<Body>),
-    /// A mapping.
     Map(Vec<(String, Body)>),
 }
 
 impl Body {
-    /// Compiles a value that stands at `path`.
+    /// Compiles a value at `path`.
     pub fn compile(value: &Value, path: &str) -> Result<Body, RenderError> {
         let below = |key: &str| if path.is_empty() { key.to_owned() } else { format!("{path}.{key}") };
         let body = match value {
@@ -45,7 +42,7 @@ impl Body {
         Ok(body)
     }
 
-    /// The value in one request. `sparse`: what has no value there is left out of its mapping.
+    /// Evaluates it for one request. With `sparse`, fields without a value are omitted.
     pub fn eval(&self, scope: &Scope<'_>, sparse: bool) -> Result<Value, RenderError> {
         match self {
             Body::Constant(value) => Ok(value.clone()),
@@ -68,29 +65,19 @@ impl Body {
     }
 }
 
-/// What the variables of a template stand for in one request.
+/// The variables of one request.
 pub(super) struct Scope<'a> {
-    model: &'a str,
-    seq: u64,
-    max_tokens: Option<u64>,
-    prompt: &'a Prompt,
-    labels: &'a Map<String, Value>,
-    dialog: Dialog<'a>,
-    context: OnceCell<Jinja>,
+    pub model: &'a str,
+    pub seq: u64,
+    pub max_tokens: Option<u64>,
+    pub prompt: &'a Prompt,
+    pub labels: &'a Map<String, Value>,
+    pub dialog: Dialog<'a>,
+    /// All variables, built when an expression needs them.
+    pub context: OnceCell<Jinja>,
 }
 
-impl<'a> Scope<'a> {
-    /// The scope of one request: its model, number and `max_tokens`, its prompt, its case's labels, the dataset's system
-    /// message, the protocol.
-    pub fn new(
-        (model, seq, max_tokens): (&'a str, u64, Option<u64>),
-        prompt: &'a Prompt,
-        labels: &'a Map<String, Value>,
-        (system, api): (Option<&'a str>, Api),
-    ) -> Scope<'a> {
-        Scope { model, seq, max_tokens, prompt, labels, dialog: Dialog::new(prompt, system, api), context: OnceCell::new() }
-    }
-
+impl Scope<'_> {
     fn lookup(&self, path: &[String]) -> Option<Value> {
         let (root, rest) = path.split_first()?;
         let found = match (root.as_str(), rest.split_first()) {
@@ -137,7 +124,7 @@ pub(super) fn get_field<'a>(body: &'a Map<String, Value>, path: &str) -> Option<
     }
 }
 
-/// Puts a value at a dotted path where nothing stands; what is no mapping on the way there stays as it is.
+/// Sets a dotted path where nothing is set; a scalar on the way is left alone.
 pub(super) fn fill_field(body: &mut Map<String, Value>, path: &str, value: Value) {
     match path.split_once('.') {
         None => _ = body.entry(path).or_insert(value),
@@ -149,7 +136,7 @@ pub(super) fn fill_field(body: &mut Map<String, Value>, path: &str, value: Value
     }
 }
 
-/// Puts a value at a dotted path in the place of what stands there; what is no mapping on the way there stays as it is.
+/// Sets a dotted path; a scalar on the way is left alone.
 pub(super) fn set_field(body: &mut Map<String, Value>, path: &str, value: Value) {
     match path.split_once('.') {
         None => _ = body.insert(path.to_owned(), value),
@@ -166,7 +153,7 @@ pub(super) fn merge_fields(body: &mut Map<String, Value>, over: Map<String, Valu
     for (key, value) in over {
         match (body.get_mut(&key), value) {
             (_, Value::Null) => _ = body.shift_remove(&key),
-            (Some(Value::Object(own)), Value::Object(value)) => merge_fields(own, value),
+            (Some(Value::Object(inner)), Value::Object(value)) => merge_fields(inner, value),
             (_, Value::Object(value)) => {
                 let mut fresh = Map::new();
                 merge_fields(&mut fresh, value);
@@ -183,7 +170,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn only_what_is_left_out_is_filled_in() {
+    fn only_missing_fields_are_filled_in() {
         let Value::Object(mut body) = json!({ "options": { "seed": 1 }, "parameters": "x" }) else { panic!() };
         for path in ["options.seed", "options.top_k", "parameters.n", "a.b.c", "n"] {
             fill_field(&mut body, path, json!(7));

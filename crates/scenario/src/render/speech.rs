@@ -1,24 +1,24 @@
-//! A list of messages in the words of each protocol. Data holds messages as chat completions has them, and replies bring
-//! their tool calls as their own protocol has them; what already is of the protocol's own shape stays as it is. So does a
-//! part that the protocol has no word for: the server refuses it, and nothing is lost in silence.
+//! Converts messages to the format of each protocol. Datasets have messages in chat completions format, and replies have tool
+//! calls in the format of their protocol; what already has the target format is left unchanged. So is a part that the protocol
+//! does not support: the server rejects it, and nothing is lost silently.
 
 use llmscen_core::api::Api;
 use llmscen_core::prompt::Prompt;
 use serde_json::{Map, Value, json};
 use std::borrow::Cow;
 
-/// The messages of one request as the protocol says them.
+/// Converts the messages of a request to the format of the protocol.
 ///
 /// | Protocol | Parts | Tool calls and results |
 /// |---|---|---|
-/// | `anthropic` | `image` | blocks of their messages; results that follow one another are one message of the user |
-/// | `openai-responses` | `input_text`, `output_text`, `input_image` | items of their own |
+/// | `anthropic` | `image` | blocks of their messages; consecutive results are one user message |
+/// | `openai-responses` | `input_text`, `output_text`, `input_image` | separate items |
 /// | `dashscope` | `text`, `image` | as in chat |
-/// | `ollama` | texts joined, pictures beside them in `images` | as in chat, arguments as a mapping |
+/// | `ollama` | texts joined, images in `images` | as in chat, arguments as a mapping |
 ///
-/// Anthropic refuses messages without content, and keys of a message that it does not know: an assistant's that has neither
-/// text nor calls is left out there, and so is what stands beside role and content. Reasoning goes back where the protocol
-/// takes it without a signature: chat, dashscope, ollama.
+/// Anthropic rejects messages without content and unknown keys of a message, so an assistant message without text and calls is
+/// omitted, and so are keys other than role and content. Reasoning is sent back where the protocol accepts it without a
+/// signature: chat, dashscope, ollama.
 pub fn spoken(api: Api, messages: Vec<Value>) -> Vec<Value> {
     match api {
         Api::Anthropic => anthropic(messages),
@@ -30,32 +30,33 @@ pub fn spoken(api: Api, messages: Vec<Value>) -> Vec<Value> {
 }
 
 fn anthropic(messages: Vec<Value>) -> Vec<Value> {
-    let mut said: Vec<Value> = Vec::new();
+    let mut converted: Vec<Value> = Vec::new();
     let mut results = Vec::new();
     for message in messages {
         if has(&message, "role", "tool") {
             results.push(result(message));
             continue;
         }
-        said.extend(answered(&mut results));
-        said.extend(blocks(message));
+        converted.extend(answered(&mut results));
+        converted.extend(blocks(message));
     }
-    said.extend(answered(&mut results));
-    said
+    converted.extend(answered(&mut results));
+    converted
 }
 
-/// The results so far as a message. The protocol wants those of one reply together.
+/// The tool results so far as one message; the protocol requires those of one reply together.
 fn answered(results: &mut Vec<Value>) -> Option<Value> {
     (!results.is_empty()).then(|| json!({ "role": "user", "content": std::mem::take(results) }))
 }
 
 fn result(message: Value) -> Value {
     let mut message = parts(message, block);
-    let (id, content) = (take(&mut message, "tool_call_id"), take(&mut message, "content"));
+    let id = take(&mut message, "tool_call_id");
+    let content = take(&mut message, "content");
     json!({ "type": "tool_result", "tool_use_id": id, "content": content })
 }
 
-/// A message with its calls among its content. None where there is nothing in it.
+/// A message with its tool calls as content blocks. None where it is empty.
 fn blocks(message: Value) -> Option<Value> {
     let mut message = parts(message, block);
     let calls = calls(&mut message);
@@ -76,7 +77,7 @@ fn blocks(message: Value) -> Option<Value> {
     Some(message)
 }
 
-/// Arguments as the mapping that their text spells; what spells none stands in one.
+/// Arguments parsed to a mapping; what is not a mapping is wrapped in one.
 fn input(arguments: &Value) -> Value {
     let spelled = match arguments {
         Value::Null => return json!({}),
@@ -126,7 +127,7 @@ fn responses(messages: Vec<Value>) -> Vec<Value> {
     items
 }
 
-/// An assistant's texts as one: parts of its own kind would have to name their annotations.
+/// Joins the texts of an assistant message: separate parts would need annotations.
 fn join(message: &mut Value) {
     let texts = |parts: &Vec<Value>| {
         let text = |part: &Value| part.get("text")?.as_str().map(str::to_owned).filter(|_| has(part, "type", "input_text"));
@@ -137,10 +138,11 @@ fn join(message: &mut Value) {
     }
 }
 
-/// A tool's result; that of a custom tool's call has a name of its own.
+/// A tool result; custom tools have a type of their own.
 fn output(message: Value, items: &[Value]) -> Value {
     let mut message = parts(message, |part| item(part, "input_text"));
-    let (id, output) = (take(&mut message, "tool_call_id"), take(&mut message, "content"));
+    let id = take(&mut message, "tool_call_id");
+    let output = take(&mut message, "content");
     let custom = items.iter().any(|item| has(item, "type", "custom_tool_call") && item.get("call_id") == Some(&id));
     let kind = if custom { "custom_tool_call_output" } else { "function_call_output" };
     json!({ "type": kind, "call_id": id, "output": output })
@@ -153,7 +155,7 @@ fn item(mut part: Value, text: &str) -> Value {
     let Some(url) = picture(&part) else { return part };
     let detail = part.pointer("/image_url/detail").cloned();
     let mut part = recast(part, "image_url", Some("input_image"), "image_url", url.into());
-    // The default, which some servers want to be said.
+    // Some servers require the default.
     part["detail"] = detail.unwrap_or_else(|| "auto".into());
     part
 }
@@ -170,8 +172,7 @@ fn dashscope(part: Value) -> Value {
     }
 }
 
-/// A message whose parts are all text and pictures. Pictures that are not in the data are left as their address, which the
-/// server refuses.
+/// Splits parts into text and images. Images that are URLs are sent as such; the server rejects them.
 fn ollama(mut message: Value) -> Value {
     if message.get("reasoning_content").is_some() {
         message["thinking"] = take(&mut message, "reasoning_content");
@@ -182,7 +183,8 @@ fn ollama(mut message: Value) -> Value {
         }
     }
     let Some(parts) = message.get("content").and_then(Value::as_array) else { return message };
-    let (mut texts, mut images) = (Vec::new(), Vec::new());
+    let mut texts = Vec::new();
+    let mut images = Vec::new();
     for part in parts {
         match (picture(part), part.get("text").and_then(Value::as_str).filter(|_| has(part, "type", "text"))) {
             (Some(url), _) => images.push(Value::from(inline(&url).map_or(url.as_str(), |(_, data)| data))),
@@ -197,7 +199,7 @@ fn ollama(mut message: Value) -> Value {
     message
 }
 
-/// A message with each part of its content turned; content that is text has none.
+/// Converts each part of a message's content.
 fn parts(mut message: Value, turn: impl Fn(Value) -> Value) -> Value {
     if let Some(Value::Array(parts)) = message.get_mut("content") {
         *parts = std::mem::take(parts).into_iter().map(turn).collect();
@@ -206,21 +208,21 @@ fn parts(mut message: Value, turn: impl Fn(Value) -> Value) -> Value {
 }
 
 fn has(value: &Value, key: &str, word: &str) -> bool {
-    value.get(key).is_some_and(|own| own == word)
+    value.get(key).is_some_and(|found| found == word)
 }
 
 fn take(value: &mut Value, key: &str) -> Value {
-    value.as_object_mut().and_then(|own: &mut Map<String, Value>| own.shift_remove(key)).unwrap_or_default()
+    value.as_object_mut().and_then(|map: &mut Map<String, Value>| map.shift_remove(key)).unwrap_or_default()
 }
 
-/// Leaves a message no other keys than these.
+/// Keeps only these keys of a message.
 fn retain(message: &mut Value, keys: &[&str]) {
-    if let Some(own) = message.as_object_mut() {
-        own.retain(|key, _| keys.contains(&key.as_str()));
+    if let Some(map) = message.as_object_mut() {
+        map.retain(|key, _| keys.contains(&key.as_str()));
     }
 }
 
-/// Takes the calls out of a message.
+/// Removes the tool calls from a message.
 fn calls(message: &mut Value) -> Vec<Value> {
     match take(message, "tool_calls") {
         Value::Array(calls) => calls,
@@ -228,7 +230,7 @@ fn calls(message: &mut Value) -> Vec<Value> {
     }
 }
 
-/// Id, name and arguments of a call of the chat's shape.
+/// Id, name and arguments of a call in chat format.
 fn function(call: &Value) -> Option<(&Value, &Value, &Value)> {
     let function = call.get("function")?;
     Some((call.get("id").unwrap_or(&Value::Null), function.get("name")?, function.get("arguments").unwrap_or(&Value::Null)))
@@ -244,20 +246,20 @@ fn is_silent(message: &Value) -> bool {
     }
 }
 
-/// The address of a picture of the chat's shape.
+/// The URL of an image in chat format.
 fn picture(part: &Value) -> Option<String> {
-    let own = part.get("image_url").filter(|_| has(part, "type", "image_url"))?;
-    own.as_str().or_else(|| own.get("url")?.as_str()).map(str::to_owned)
+    let image = part.get("image_url").filter(|_| has(part, "type", "image_url"))?;
+    image.as_str().or_else(|| image.get("url")?.as_str()).map(str::to_owned)
 }
 
-/// Media type and base64 of a data URL.
+/// Media type and base64 data of a data URL.
 fn inline(url: &str) -> Option<(&str, &str)> {
     let (head, data) = url.strip_prefix("data:")?.split_once(',')?;
     let media = head.strip_suffix(";base64")?;
     Some((media.split(';').next().unwrap_or(media), data))
 }
 
-/// A part of another kind (None: without any), with `old` for a value of another name. Its other keys stay.
+/// Changes the type of a part (None removes it) and replaces the key `old` by `key`.
 fn recast(mut part: Value, old: &str, kind: Option<&str>, key: &str, value: Value) -> Value {
     take(&mut part, old);
     match kind {
@@ -268,8 +270,7 @@ fn recast(mut part: Value, old: &str, kind: Option<&str>, key: &str, value: Valu
     part
 }
 
-/// A field of the data as the protocol says it: `tools` and `tool_choice` come as chat has them, every other field, and what
-/// already is of the protocol's own shape, stays.
+/// Converts `tools` and `tool_choice` from chat format to that of the protocol; all else is unchanged.
 pub fn tools<'v>(api: Api, field: &str, value: &'v Value) -> Cow<'v, Value> {
     let turned = match (api, field, value) {
         (Api::Anthropic, "tools", Value::Array(tools)) => tools.iter().map(|tool| offered(tool, schema)).collect(),
@@ -305,7 +306,7 @@ fn chosen(choice: &Value, kind: &str) -> Value {
     name.map_or_else(|| choice.clone(), |name| json!({ "type": kind, "name": name }))
 }
 
-/// Who says what in one request.
+/// The messages of one request.
 pub(super) struct Dialog<'a> {
     prompt: &'a Prompt,
     system: Option<&'a str>,
@@ -313,13 +314,13 @@ pub(super) struct Dialog<'a> {
 }
 
 impl<'a> Dialog<'a> {
-    /// The dialog of a prompt in the words of a protocol; `system` is the dataset's.
+    /// The messages of a prompt in the format of a protocol; `system` is that of the dataset.
     pub fn new(prompt: &'a Prompt, system: Option<&'a str>, api: Api) -> Dialog<'a> {
         Dialog { prompt, system, api }
     }
 
-    /// The data's messages, or the prompt as one. In front stands the prompt's own system message, or else the one that the
-    /// messages begin with, or else the dataset's.
+    /// The row's messages, or the prompt as one message. The system message is that of the row, else the first of the messages,
+    /// else the dataset's.
     pub fn messages(&self) -> Value {
         Value::Array(spoken(self.api, self.list()))
     }
@@ -327,24 +328,24 @@ impl<'a> Dialog<'a> {
     fn list(&self) -> Vec<Value> {
         let user = || vec![json!({ "role": "user", "content": self.prompt.text })];
         let mut messages = self.prompt.messages.clone().unwrap_or_else(user);
-        let own = messages.first().is_some_and(is_system);
-        if own && self.prompt.system.is_some() {
+        let has_system = messages.first().is_some_and(is_system);
+        if has_system && self.prompt.system.is_some() {
             messages.remove(0);
         }
-        let system = self.prompt.system.as_deref().or(self.system.filter(|_| !own));
+        let system = self.prompt.system.as_deref().or(self.system.filter(|_| !has_system));
         if let Some(system) = system {
             messages.insert(0, json!({ "role": "system", "content": system }));
         }
         messages
     }
 
-    /// The text of the system messages, null where there is none.
+    /// The text of the system messages; null without any.
     pub fn system(&self) -> Value {
         let texts: Vec<String> = self.list().iter().filter(|message| is_system(message)).filter_map(text).collect();
         if texts.is_empty() { Value::Null } else { Value::String(texts.join("\n\n")) }
     }
 
-    /// The messages without the system's.
+    /// The messages without the system messages.
     pub fn others(&self) -> Value {
         let mut messages = self.list();
         messages.retain(|message| !is_system(message));
@@ -352,12 +353,12 @@ impl<'a> Dialog<'a> {
     }
 }
 
-/// OpenAI's newer name for the system is the developer.
+/// `developer` is OpenAI's newer name of the role.
 fn is_system(message: &Value) -> bool {
     message.get("role").is_some_and(|role| role == "system" || role == "developer")
 }
 
-/// The text of a message; of one in parts, that of its texts.
+/// The text of a message; texts of parts are concatenated.
 fn text(message: &Value) -> Option<String> {
     match message.get("content")? {
         Value::String(text) => Some(text.clone()),

@@ -22,7 +22,7 @@ fn prompt(text: &str) -> Prompt {
 }
 
 #[test]
-fn without_a_template_the_protocol_speaks() {
+fn default_body_is_that_of_the_protocol() {
     let messages = json!([{ "role": "system", "content": "Be terse." }, { "role": "user", "content": "hi" }]);
     let usage = json!({ "include_usage": true });
     assert_eq!(
@@ -33,7 +33,7 @@ fn without_a_template_the_protocol_speaks() {
 }
 
 #[test]
-fn the_template_wins_over_the_fields_and_extra_over_all() {
+fn template_overrides_fields_and_extra_overrides_both() {
     let request = r#"{max_tokens: 5, temperature: 0.5, template: {model: "%m", prompt: "Q: %p", temperature: 1, options: {a: 1, b: "{{ seq }}"}, n: "{{ case.max_tokens }}"},
         extra: {options: {a: null, c: "{{ item.lang }}"}, n: null, stream_options: null}}"#;
     let prompt = Prompt { fields: serde_json::from_str(r#"{"lang": "de"}"#).unwrap(), ..prompt("x") };
@@ -42,7 +42,7 @@ fn the_template_wins_over_the_fields_and_extra_over_all() {
 }
 
 #[test]
-fn what_is_asked_for_is_read_from_the_body() {
+fn rendered_facts_are_read_from_the_body() {
     let rendered = render(
         r#"{template: {model: fixed, prompt: "%p", stream: false, max_completion_tokens: 9}, max_tokens: 5}"#,
         &prompt("x"),
@@ -54,7 +54,7 @@ fn what_is_asked_for_is_read_from_the_body() {
 }
 
 #[test]
-fn a_body_from_the_data_takes_the_templates_place() {
+fn body_of_the_dataset_replaces_the_template() {
     let whole = serde_json::from_str(r#"{"prompt": "{{ prompt }} %p", "max_tokens": 7}"#).unwrap();
     let prompt = Prompt { body: Some(whole), ..Prompt::default() };
     let expected = json!({ "prompt": "{{ prompt }} %p", "max_tokens": 7, "model": "m", "stream": false });
@@ -62,27 +62,27 @@ fn a_body_from_the_data_takes_the_templates_place() {
 }
 
 #[test]
-fn messages_of_the_data_keep_their_own_system_message() {
+fn messages_of_the_dataset_keep_their_system_message() {
     let messages = vec![json!({ "role": "system", "content": "Own." }), json!({ "role": "user", "content": "hi" })];
     let prompt = Prompt { messages: Some(messages.clone()), ..Prompt::default() };
     assert_eq!(body("{stream: false}", &prompt)["messages"], Value::Array(messages));
 }
 
 #[test]
-fn a_renderer_is_shared_between_threads() {
+fn renderer_is_shared_between_threads() {
     fn shared<T: Send + Sync>() {}
     shared::<Renderer>();
 }
 
 #[test]
-fn a_row_without_the_field_is_an_error() {
+fn missing_row_field_is_an_error() {
     let error = render("{template: {q: \"{{ item.q }}\"}}", &prompt("x")).unwrap_err();
     assert_eq!(error, RenderError::Leaf { at: "q".into(), message: "`item.q` has no value".into() });
     let error = render("{max_tokens: {from: item.n}}", &prompt("x")).unwrap_err();
     assert_eq!(error, RenderError::Length("n".into()));
 }
 
-/// The body of one of the other protocols; `own` is what it brings.
+/// The body of another protocol; `own` is its template.
 fn spoken(api: &str, own: Value, request: &str, prompt: &Prompt) -> (Value, Rendered) {
     let path = if api == "custom" { "/v1/completions" } else { "" };
     let talks = !matches!(api, "tgi" | "custom" | "openai-embeddings" | "rerank");
@@ -95,7 +95,7 @@ fn spoken(api: &str, own: Value, request: &str, prompt: &Prompt) -> (Value, Rend
 }
 
 #[test]
-fn fields_stand_where_the_protocol_has_them() {
+fn fields_are_placed_where_the_protocol_has_them() {
     let own = json!({ "model": "{{ model }}", "messages": "{{ messages }}", "stream": true });
     let request = "{max_tokens: 9, temperature: 0, stop: [a], repetition_penalty: 1.1}";
     let (body, rendered) = spoken("ollama", own, request, &prompt("hi"));
@@ -109,7 +109,7 @@ fn fields_stand_where_the_protocol_has_them() {
 }
 
 #[test]
-fn a_value_that_does_not_exist_is_left_out_of_the_protocols_own_body() {
+fn missing_values_are_omitted_from_default_bodies() {
     let own = json!({ "model": "{{ model }}", "system": "{{ system }}", "messages": "{{ dialog }}", "stream": true });
     let user = json!([{ "role": "user", "content": "hi" }]);
     let (body, _) = spoken("anthropic", own.clone(), "{max_tokens: 5, stream: false}", &prompt("hi"));
@@ -123,7 +123,7 @@ fn a_value_that_does_not_exist_is_left_out_of_the_protocols_own_body() {
 }
 
 #[test]
-fn what_the_data_says_goes_before_the_scenario() {
+fn dataset_overrides_the_scenario() {
     let prompt = Prompt {
         max_tokens: Some(7),
         model: Some("logged".into()),
@@ -143,7 +143,7 @@ fn what_the_data_says_goes_before_the_scenario() {
 }
 
 #[test]
-fn a_body_of_ones_own_is_sent_as_it_stands() {
+fn custom_template_is_sent_unchanged() {
     let extract = "extract: {text: $.text}";
     let request = format!("{{max_tokens: 5, template: {{q: '%p', limit: '{{{{ case.max_tokens }}}}'}}, {extract}}}");
     let (body, rendered) = spoken("custom", json!({}), &request, &prompt("hi"));
@@ -158,7 +158,7 @@ fn a_body_of_ones_own_is_sent_as_it_stands() {
 }
 
 #[test]
-fn counts_are_asked_for_where_the_finished_body_streams() {
+fn token_counts_are_requested_if_the_finished_body_streams() {
     let usage = json!({ "include_usage": true });
     assert_eq!(body("{stream: false, extra: {stream: true}}", &prompt("x"))["stream_options"], usage);
     assert_eq!(body("{extra: {stream: false}}", &prompt("x")).get("stream_options"), None);
@@ -171,7 +171,7 @@ fn counts_are_asked_for_where_the_finished_body_streams() {
 }
 
 #[test]
-fn what_the_data_says_of_its_length_goes_before_its_own_body() {
+fn row_length_overrides_the_body_of_the_row() {
     let whole = serde_json::from_str(r#"{"prompt": "x", "max_tokens": 7, "ignore_eos": false, "seed": 1}"#).unwrap();
     let sampling = serde_json::from_value(json!({ "ignore_eos": true })).unwrap();
     let prompt = Prompt { body: Some(whole), max_tokens: Some(9), sampling, ..Prompt::default() };
@@ -186,7 +186,7 @@ fn what_the_data_says_of_its_length_goes_before_its_own_body() {
 }
 
 #[test]
-fn tools_of_the_data_go_where_the_protocol_has_them() {
+fn tools_of_the_dataset_are_placed_where_the_protocol_has_them() {
     let chat = json!([{ "type": "function", "function": { "name": "f", "parameters": { "type": "object" } } }]);
     let sampling = serde_json::from_value(json!({ "tools": chat, "tool_choice": "auto" })).unwrap();
     let prompt = Prompt { sampling, ..prompt("x") };
@@ -199,7 +199,7 @@ fn tools_of_the_data_go_where_the_protocol_has_them() {
 }
 
 #[test]
-fn documents_are_counted_where_a_request_has_them_ranked() {
+fn documents_to_rank_are_counted() {
     let items = |api: &str, template: &str| spoken(api, json!({}), &format!("{{template: {template}}}"), &prompt("x")).1.items;
     assert_eq!(items("rerank", "{query: q, documents: [a, b]}"), Some(2));
     assert_eq!(items("rerank", "{query: q, texts: [a, b, c]}"), Some(3));
@@ -208,7 +208,7 @@ fn documents_are_counted_where_a_request_has_them_ranked() {
 }
 
 #[test]
-fn log_probabilities_are_asked_for_in_the_protocols_words_unless_the_body_says_it() {
+fn logprobs_are_requested_in_the_protocols_format_unless_the_body_sets_them() {
     let own = json!({ "model": "m", "input": "{{ messages }}" });
     let (body, _) = spoken("openai-responses", own, "{logprobs: 3, stream: false}", &prompt("hi"));
     assert_eq!((&body["top_logprobs"], &body["include"]), (&json!(3), &json!(["message.output_text.logprobs"])));
@@ -225,7 +225,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 64, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn no_prompt_breaks_the_json(text in "\\PC{0,60}|[{}%\"'\\\\\n]{0,20}") {
+    fn prompts_cannot_break_the_json(text in "\\PC{0,60}|[{}%\"'\\\\\n]{0,20}") {
         let request = r#"{template: {a: "%p", b: "x %p y", c: "{{ messages }}"}}"#;
         let body = body(request, &prompt(&text));
         prop_assert_eq!(&body["a"], &json!(text));
@@ -235,14 +235,14 @@ proptest! {
 }
 
 #[test]
-fn a_length_is_the_same_for_the_same_request() {
+fn equal_requests_have_equal_lengths() {
     let of = |seq: u64| draw_length(&Quantity::Uniform { low: 1, high: 9 }, Seed(1).child(seq), &Map::new());
     assert!((0..100).all(|seq| of(seq) == of(seq) && of(seq).is_some_and(|n| (1..=9).contains(&n))));
     assert!((0..100).any(|seq| of(seq) != of(0)));
 }
 
 #[test]
-fn a_field_must_be_there_as_a_number() {
+fn length_field_must_be_a_number() {
     let fields = serde_json::json!({ "n": 12, "text": "12" });
     let from = |name: &str| draw_length(&Quantity::Item(name.into()), Seed(1), fields.as_object().unwrap());
     assert_eq!((from("n"), from("text"), from("none")), (Some(12), None, None));

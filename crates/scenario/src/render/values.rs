@@ -1,4 +1,4 @@
-//! The texts of a request body: each compiled once, evaluated per request.
+//! The texts of a request body: compiled once, evaluated per request.
 
 use llmscen_core::bounds;
 use minijinja::syntax::SyntaxConfig;
@@ -12,29 +12,28 @@ use std::sync::LazyLock;
 /// The variables of a template.
 pub(crate) const ROOTS: [&str; 8] = ["model", "prompt", "messages", "system", "dialog", "item", "case", "seq"];
 
-/// Expressions borrow their environment, so they share one that lives as long as the program.
+/// Expressions borrow their environment, so they share a static one.
 static SHARED: LazyLock<Environment<'static>> = LazyLock::new(environment);
 
 /// A compiled text.
 pub(crate) enum Leaf {
-    /// No variable in it.
+    /// Without a variable.
     Constant(String),
-    /// Exactly one variable, by its path: `{{ item.question }}`. It keeps its type.
+    /// A single variable, such as `{{ item.question }}`. It keeps its type.
     Variable(Vec<String>),
-    /// Exactly one expression: it keeps its type.
+    /// A single expression. It keeps its type.
     Expression(Box<Expression<'static, 'static>>),
-    /// Text with expressions in it.
+    /// Text with expressions.
     Text(Box<Environment<'static>>),
 }
 
 const NAME: &str = "leaf";
 
-/// What is wrong with a text, and where in it, as far as that is known.
+/// An error in a text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct LeafError {
-    /// What is wrong.
     pub message: String,
-    /// Bytes of the text.
+    /// Byte range in the text, where it is known.
     pub range: Option<Range<usize>>,
 }
 
@@ -47,17 +46,17 @@ impl From<&str> for LeafError {
 impl From<Error> for LeafError {
     fn from(error: Error) -> LeafError {
         let message = match error.kind() {
-            ErrorKind::OutOfFuel => "the template takes too many steps".to_owned(),
+            ErrorKind::OutOfFuel => "the template exceeds the maximum number of steps".to_owned(),
             kind => error.detail().map_or_else(|| kind.to_string(), str::to_owned),
         };
         LeafError { message, range: error.range() }
     }
 }
 
-/// Compiles a text. An error names what does not parse.
+/// Compiles a text.
 pub(crate) fn compile(written: &str) -> Result<Leaf, LeafError> {
     let text = sugar(written);
-    // A place in a text that was rewritten is not one in the text that the user wrote.
+    // A range in the rewritten text does not apply to the original.
     let same = text == written;
     compile_text(text).map_err(|error| LeafError { range: error.range.filter(|_| same), ..error })
 }
@@ -76,26 +75,28 @@ fn compile_text(text: String) -> Result<Leaf, LeafError> {
             return Ok(Leaf::Expression(Box::new(expression)));
         }
     }
-    let mut own = environment();
-    own.add_template_owned(NAME, text)?;
-    Ok(Leaf::Text(Box::new(own)))
+    let mut environment = environment();
+    environment.add_template_owned(NAME, text)?;
+    Ok(Leaf::Text(Box::new(environment)))
 }
 
 impl Leaf {
-    /// The variables it needs, dotted where it says so, without what the template sets itself.
+    /// The variables that it reads, dotted, without those that the template sets.
     pub fn variables(&self) -> BTreeSet<String> {
         let found = match self {
             Leaf::Constant(_) => return BTreeSet::new(),
             Leaf::Variable(path) => return BTreeSet::from([path.join(".")]),
             Leaf::Expression(expression) => expression.undeclared_variables(true),
-            Leaf::Text(own) => own.get_template(NAME).map(|template| template.undeclared_variables(true)).unwrap_or_default(),
+            Leaf::Text(environment) => {
+                environment.get_template(NAME).map(|template| template.undeclared_variables(true)).unwrap_or_default()
+            }
         };
-        let global = |name: &str| SHARED.globals().any(|(own, _)| own == name);
+        let global = |name: &str| SHARED.globals().any(|(known, _)| known == name);
         found.into_iter().filter(|path| !global(path.split('.').next().unwrap_or(path))).collect()
     }
 
-    /// What is wrong with it whatever the data: a filter that does not exist, or what shows when it is rendered once with a
-    /// made-up request. None where the error may come from what was made up. It was compiled from the text `written`.
+    /// The error that occurs with any data: an unknown filter or test, or an error of a trial with sample values. None where
+    /// the sample values may be the cause. `written` is the source text.
     pub fn trial(&self, written: &str) -> Option<LeafError> {
         if let Err(error) = known_names(written) {
             return Some(error);
@@ -112,7 +113,9 @@ impl Leaf {
         let (error, shift) = match self {
             Leaf::Constant(_) | Leaf::Variable(_) => return None,
             Leaf::Expression(expression) => (expression.eval(context()).err()?, 2),
-            Leaf::Text(own) => (own.get_template(NAME).and_then(|own| bounds::render(&own, context())).err()?, 0),
+            Leaf::Text(environment) => {
+                (environment.get_template(NAME).and_then(|environment| bounds::render(&environment, context())).err()?, 0)
+            }
         };
         let always = [
             ErrorKind::OutOfFuel,
@@ -127,7 +130,7 @@ impl Leaf {
         Some(LeafError { range: range.map(|range| range.start + shift..range.end + shift), ..error })
     }
 
-    /// Its value. `lookup` finds variables by path; `context` holds them all, for expressions.
+    /// Evaluates it. `lookup` finds variables by path; `context` has all of them, for expressions.
     pub fn eval(&self, lookup: impl Fn(&[String]) -> Option<Value>, context: impl Fn() -> Jinja) -> Result<Value, LeafError> {
         match self {
             Leaf::Constant(text) => Ok(Value::String(text.clone())),
@@ -139,8 +142,8 @@ impl Leaf {
                 }
                 serde_json::to_value(&value).map_err(|error| error.to_string().as_str().into())
             }
-            Leaf::Text(own) => {
-                let template = own.get_template(NAME)?;
+            Leaf::Text(environment) => {
+                let template = environment.get_template(NAME)?;
                 Ok(Value::String(bounds::render(&template, context())?))
             }
         }
@@ -152,13 +155,13 @@ fn is_name(segment: &str) -> bool {
         && segment.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
 }
 
-/// An expression stands behind `{{`.
+/// An expression starts after `{{`.
 fn shifted(error: Error) -> LeafError {
     let error = LeafError::from(error);
     LeafError { range: error.range.map(|range| range.start + 2..range.end + 2), ..error }
 }
 
-/// Refuses a filter or a test that does not exist, also in a branch that no trial takes.
+/// Rejects unknown filters and tests, also in branches that the trial does not take.
 fn known_names(text: &str) -> Result<(), LeafError> {
     for (range, test) in names(text) {
         let name = &text[range.clone()];
@@ -174,7 +177,7 @@ fn known_names(text: &str) -> Result<(), LeafError> {
     Ok(())
 }
 
-/// Bytes of the quoted text that `rest` begins with.
+/// Bytes of the quoted text at the start of `rest`.
 fn quoted(rest: &str, quote: char) -> usize {
     let mut escaped = false;
     let end = rest[1..].find(|c| {
@@ -185,13 +188,15 @@ fn quoted(rest: &str, quote: char) -> usize {
     end.map_or(rest.len(), |end| end + 2)
 }
 
-/// The names behind `|` and `is` in a template, and whether each is that of a test.
+/// The names after `|` and `is` in a template, and whether each is a test.
 fn names(text: &str) -> Vec<(Range<usize>, bool)> {
     let mut names = Vec::new();
-    let (mut inside, mut at, mut wanted) = (false, 0, None);
+    let mut inside = false;
+    let mut at = 0;
+    let mut expected = None;
     while let Some(c) = text[at..].chars().next() {
         let rest = &text[at..];
-        // Words matter inside alone: to measure them at each character of plain text would take quadratic time.
+        // Measuring words outside of expressions would take quadratic time.
         let word = if inside { rest } else { "" };
         let length = word.find(|c: char| !c.is_alphanumeric() && c != '_').unwrap_or(word.len());
         match c {
@@ -206,21 +211,21 @@ fn names(text: &str) -> Vec<(Range<usize>, bool)> {
             }
             '"' | '\'' if inside => {
                 at += quoted(rest, c);
-                wanted = None;
+                expected = None;
             }
             _ if inside && length > 0 => {
                 let word = &rest[..length];
-                match (wanted.take(), word) {
-                    (Some(true), "not") => wanted = Some(true),
+                match (expected.take(), word) {
+                    (Some(true), "not") => expected = Some(true),
                     (Some(test), _) => names.push((at..at + length, test)),
-                    (None, "is") => wanted = Some(true),
+                    (None, "is") => expected = Some(true),
                     (None, _) => {}
                 }
                 at += length;
             }
             _ => {
                 if inside && !c.is_whitespace() {
-                    wanted = (c == '|').then_some(false);
+                    expected = (c == '|').then_some(false);
                 }
                 at += c.len_utf8();
             }
@@ -238,14 +243,14 @@ fn environment() -> Environment<'static> {
     if let Ok(syntax) = syntax.build() {
         environment.set_syntax(syntax);
     }
-    // The built-in filter escapes for HTML; a body wants JSON as it is.
+    // The built-in filter escapes HTML; a body needs plain JSON.
     environment.add_filter("tojson", |value: Serde<Value>, _: Kwargs| {
         serde_json::to_string(&value.0).map_err(|error| Error::new(ErrorKind::InvalidOperation, error.to_string()))
     });
     environment
 }
 
-/// `%m` and `%p` become `{{ model }}` and `{{ prompt }}`, `%%` a percent sign; not inside of braces, and not before a letter.
+/// Replaces `%m` by `{{ model }}`, `%p` by `{{ prompt }}` and `%%` by `%`; not inside of braces, and not before a letter.
 fn sugar(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut rest = text;
@@ -278,12 +283,12 @@ mod tests {
     }
 
     #[test]
-    fn a_megabyte_of_plain_text_is_read_once() {
+    fn long_plain_text_is_scanned_once() {
         assert!(names(&"x".repeat(1 << 20)).is_empty());
     }
 
     #[test]
-    fn one_expression_keeps_its_type_and_text_is_text() {
+    fn single_expression_keeps_its_type() {
         for (text, value) in [
             ("plain", json!("plain")),
             ("{{ prompt }}", json!("say \"hi\"\n{{ x }} %p")),
@@ -302,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_value_is_an_error_and_never_empty() {
+    fn missing_value_is_an_error_and_not_empty_text() {
         assert_eq!(eval("{{ item.none }}"), Err("`item.none` has no value".into()));
         assert!(eval("a {{ item.none }}").is_err());
         assert!(eval("{{ item.none + 1 }}").is_err());
@@ -311,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_work_is_found_before_the_first_request_and_where() {
+    fn template_errors_are_found_before_the_first_request() {
         fn found(text: &str) -> (String, Option<&str>) {
             let error = match compile(text) {
                 Err(error) => Some(error),
@@ -327,7 +332,7 @@ mod tests {
         assert_eq!(found("{% if prompt is odder %}x{% endif %}"), ("unknown test `odder`".into(), Some("odder")));
         assert_eq!(found("a {% if false %}{{ item.x | nope }}{% endif %}"), ("unknown filter `nope`".into(), Some("nope")));
         let endless = "{% for a in range(9999) %}{% for b in range(9999) %}{% endfor %}{% endfor %}";
-        assert_eq!(found(endless).0, "the template takes too many steps");
+        assert_eq!(found(endless).0, "the template exceeds the maximum number of steps");
         let long = "{% for a in range(9999) %}{{ 'x' * 9999 }}{% endfor %}";
         assert_eq!(found(long).0, "the template makes more than 64 MiB of text");
         assert_eq!(found("{{ seq / 0 }}").1, Some("seq / 0"));
@@ -339,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn the_variables_are_known_before_the_first_request() {
+    fn variables_are_known_before_the_first_request() {
         let names = |text: &str| compile(text).unwrap().variables().into_iter().collect::<Vec<_>>();
         assert_eq!(names("{{ item.a }}"), ["item.a"]);
         assert_eq!(names("{{ case.x | upper }} {% for i in range(3) %}{{ i }}{{ nope }}{% endfor %}"), ["case.x", "nope"]);

@@ -1,10 +1,10 @@
-//! `baseline`: the earlier run that limits are relative to.
+//! `baseline`: the earlier run that relative limits refer to.
 
 use crate::fault::{Mistake, Review};
 use crate::schema_table::Leaf;
-use crate::suggest::{list, near};
+use crate::suggest::{list, nearest};
 use crate::tree::{Data, Node, Span};
-use crate::values::expect;
+use crate::values::{expect, object_schema};
 use crate::{source, validate};
 use llmscen_core::baseline::{BASELINE_SCHEMA, Baseline, BaselineCase, Figure, Known, LEVELS, SINGLE_SCHEMA, SPREAD, Spread};
 use llmscen_core::check::{Check, Confidence, Subject};
@@ -15,26 +15,24 @@ use llmscen_core::stats::comparison::Group;
 use llmscen_core::stats::share;
 use std::path::{Path, PathBuf};
 
-/// The word for "there is none yet".
 const NONE: &str = "none";
-/// The copy of its baseline that a run folder keeps.
+/// The copy of the baseline in a run folder.
 pub(crate) const COPY: &str = "baseline.json";
-const MAKE: &str = "Make one: run with `--set baseline=none`, then `llmscen baseline update RUN_DIR --to FILE`.";
+const MAKE: &str = "Create one: run with `--set baseline=none`, then `llmscen baseline update RUN_DIR --to FILE`.";
 
-/// A baseline file, a run folder, or `none`.
 pub(crate) static BASELINE: Leaf = Leaf {
     expected: "a baseline file, a run folder, or `none`",
     sweepable: false,
     schema: || {
         let if_missing = serde_json::json!({ "enum": [ERROR, INCONCLUSIVE] });
         let keys = serde_json::json!({ "path": { "type": "string" }, "if_missing": if_missing });
-        let block =
-            serde_json::json!({ "type": "object", "properties": keys, "required": ["path"], "additionalProperties": false });
-        serde_json::json!({ "anyOf": [{ "type": "string" }, block] })
+        serde_json::json!({ "anyOf": [{ "type": "string" }, object_schema(keys, &["path"])] })
     },
     check: |node, review| {
         let keys = |node: &Node| node.entries().iter().all(|entry| ["path", "if_missing"].contains(&entry.key.as_str()));
-        let word = node.get("if_missing").map(|word| [ERROR, INCONCLUSIVE].iter().any(|own| word.text().as_deref() == Some(own)));
+        let word = node
+            .get("if_missing")
+            .map(|word| [ERROR, INCONCLUSIVE].iter().any(|allowed| word.text().as_deref() == Some(allowed)));
         let block = node.get("path").is_some_and(|path| path.text().is_some()) && keys(node) && word != Some(false);
         if node.text().is_none() && !block {
             let example = "`baselines/chat.json`, or `{ path: baselines/chat.json, if_missing: inconclusive }`";
@@ -43,23 +41,23 @@ pub(crate) static BASELINE: Leaf = Leaf {
     },
 };
 
-/// What a missing file means: an error (unless said otherwise), or objectives that are inconclusive until there is one.
+/// A missing file is an error (the default), or makes relative objectives inconclusive.
 const ERROR: &str = "error";
 const INCONCLUSIVE: &str = "inconclusive";
 
-/// What a scenario says of a baseline, once it is read.
-pub(crate) enum Ground {
-    /// Nothing.
-    Unsaid,
-    /// That there is none yet, or a stored plan's is gone: limits against it are not decided.
+/// The baseline of a scenario.
+pub(crate) enum BaselineState {
+    /// Not configured.
+    Unset,
+    /// `none`, or the file of a stored plan is missing: relative limits are inconclusive.
     Missing,
-    /// One that cannot be used; it has been said why.
+    /// Unusable; the error is reported.
     Broken,
-    /// This one.
-    There(Box<Baseline>, Span),
+    /// A baseline and its place in the scenario.
+    Loaded(Box<Baseline>, Span),
 }
 
-/// Writes the path as an absolute one, so that a plan stored elsewhere still finds it.
+/// Makes the path absolute, so that a stored plan finds the file.
 pub(crate) fn normalize(root: &mut Node, review: &mut Review) {
     let Some(entry) = root.entry_at("baseline").cloned() else { return };
     let may_miss = entry.value.get("if_missing").and_then(Node::text).is_some_and(|word| word == INCONCLUSIVE);
@@ -76,42 +74,44 @@ pub(crate) fn normalize(root: &mut Node, review: &mut Review) {
     root.set("baseline", entry.key_at, Node::new(node.at, Data::Text(path)));
 }
 
-/// Reads the baseline of a scenario.
-pub(crate) fn decode(root: &Node, review: &mut Review) -> (Ground, Option<BaselineFile>) {
-    let Some(node) = root.get("baseline").filter(|node| node.text().is_some()) else { return (Ground::Unsaid, None) };
+pub(crate) fn decode(root: &Node, review: &mut Review) -> (BaselineState, Option<BaselineFile>) {
+    let Some(node) = root.get("baseline").filter(|node| node.text().is_some()) else { return (BaselineState::Unset, None) };
     let named = node.text().unwrap_or_default().into_owned();
     if named == NONE {
-        return (Ground::Missing, None);
+        return (BaselineState::Missing, None);
     }
     let Some(path) = locate(node, &named, review) else {
         if review.sources.stored {
             review.warn(node.at, format!("baseline {named} not found; objectives relative to it will be inconclusive"));
-            return (Ground::Missing, Some(BaselineFile { path: named, text: None }));
+            return (BaselineState::Missing, Some(BaselineFile { path: named, text: None }));
         }
         let mistake = validate::no_file(node.at, &named, review).help(MAKE);
         review.push(mistake);
-        return (Ground::Broken, None);
+        return (BaselineState::Broken, None);
     };
-    let Some(text) = text(node, &named, &path, review) else { return (Ground::Broken, None) };
+    let Some(text) = read_text(node, &named, &path, review) else { return (BaselineState::Broken, None) };
     match parse(&text) {
-        Ok(baseline) => (Ground::There(Box::new(baseline), node.at), Some(BaselineFile { path: named, text: Some(text) })),
+        Ok(baseline) => {
+            (BaselineState::Loaded(Box::new(baseline), node.at), Some(BaselineFile { path: named, text: Some(text) }))
+        }
         Err(why) => {
-            let read = path.file_name().map_or_else(|| shown(&named), |name| name.to_string_lossy().into_owned());
+            let read = path.file_name().map_or_else(|| file_name(&named), |name| name.to_string_lossy().into_owned());
             let mistake = Mistake::new(node.at, format!("`{read}` is not a baseline"), why);
             review.push(mistake.help(MAKE));
-            (Ground::Broken, None)
+            (BaselineState::Broken, None)
         }
     }
 }
 
-/// Where it is: a stored plan keeps to the copy beside it, any other to the file itself while that is there.
+/// The baseline file. A stored plan prefers the copy in its run folder, others the file itself.
 fn locate(node: &Node, named: &str, review: &Review) -> Option<PathBuf> {
-    let copy = review.sources.beside(node.at.file, "manifest.json").and(review.sources.beside(node.at.file, COPY));
-    let own = || review.sources.find(node.at.file, named).filter(|path| path.exists());
-    if review.sources.stored { copy.or_else(own) } else { own().or(copy) }
+    let copy =
+        review.sources.file_in_folder(node.at.file, "manifest.json").and(review.sources.file_in_folder(node.at.file, COPY));
+    let file = || review.sources.find(node.at.file, named).filter(|path| path.exists());
+    if review.sources.stored { copy.or_else(file) } else { file().or(copy) }
 }
 
-fn text(node: &Node, named: &str, path: &Path, review: &mut Review) -> Option<String> {
+fn read_text(node: &Node, named: &str, path: &Path, review: &mut Review) -> Option<String> {
     let results = path.file_name().is_some_and(|name| name == "results.json");
     let folder = if results { path.parent().filter(|folder| folder.join("manifest.json").exists()) } else { Some(path) };
     let Some(folder) = folder.filter(|folder| folder.is_dir()) else {
@@ -122,14 +122,14 @@ fn text(node: &Node, named: &str, path: &Path, review: &mut Review) -> Option<St
     match read {
         Ok(text) => Some(text),
         Err(why) => {
-            review.push(Mistake::new(node.at, format!("`{}` gives no baseline", shown(named)), why).help(MAKE));
+            review.push(Mistake::new(node.at, format!("`{}` cannot be used as a baseline", file_name(named)), why).help(MAKE));
             None
         }
     }
 }
 
-/// The last part of a path: whose absolute form nobody wrote.
-fn shown(named: &str) -> String {
+/// The file name of a path, because the user did not write the absolute path.
+fn file_name(named: &str) -> String {
     Path::new(named).file_name().map_or_else(|| named.to_owned(), |name| name.to_string_lossy().into_owned())
 }
 
@@ -141,67 +141,70 @@ fn parse(text: &str) -> Result<Baseline, String> {
             baseline.flaw().map_or(Ok(baseline), Err)
         }
         Some(schema) if schema.starts_with("llmscen/results/") => {
-            Err("results without intervals; name their run folder, or write a baseline of it".to_owned())
+            Err("results have no confidence intervals; name their run folder, or create a baseline from it".to_owned())
         }
         Some(schema) => Err(format!("its schema is `{schema}`, not `{BASELINE_SCHEMA}`")),
         None => Err("it has no `schema`".to_owned()),
     }
 }
 
-/// Warns where the baseline was made from a plan that says other things about target, requests, data or load.
-pub(crate) fn compare(ground: &Ground, resolved: &str, review: &mut Review) {
-    let Ground::There(baseline, at) = ground else { return };
+/// Warns if the baseline was recorded with other targets, requests, data or loads.
+pub(crate) fn compare(ground: &BaselineState, resolved: &str, review: &mut Review) {
+    let BaselineState::Loaded(baseline, at) = ground else { return };
     if let Some(what) = baseline.other_plan(&crate::settings(resolved)) {
         review.warn(*at, format!("the baseline was recorded with a different scenario: {what}"));
     }
 }
 
-/// Whether this is a throughput of a baseline that was made when throughputs lasted until the last end.
-fn counts_drain(own: &BaselineCase, check: &Check) -> bool {
+/// Whether this is a throughput of an old baseline, which includes the drain.
+fn counts_drain(case: &BaselineCase, check: &Check) -> bool {
     use Metric::{GoodputRate, ItemThroughput, OutputTps, OutputTpsPerGpu, RequestThroughput, SessionThroughput, TotalTps};
     const THROUGHPUTS: [Metric; 7] =
         [RequestThroughput, OutputTps, TotalTps, OutputTpsPerGpu, ItemThroughput, SessionThroughput, GoodputRate];
     let of = |subject: &Subject| matches!(subject, Subject::Metric { metric, .. } if THROUGHPUTS.contains(metric));
-    of(&check.subject) && own.figure(Metric::ThroughputWindow.name()).is_none()
+    of(&check.subject) && case.figure(Metric::ThroughputWindow.name()).is_none()
 }
 
-/// What a baseline says about a check in a case; `place` is where the limit stands. Files what is missing.
-pub(crate) fn known(baseline: &Baseline, check: &Check, case: &Case, place: Span, review: &mut Review) -> Option<Known> {
+/// The baseline's value for a check of a case; `place` is the span of the limit. Reports a missing value.
+pub(crate) fn find_value(baseline: &Baseline, check: &Check, case: &Case, limit_at: Span, review: &mut Review) -> Option<Known> {
     let same = |labels: &Labels| case.labels.0.len() == labels.0.len() && case.labels.covers(labels);
-    let labels = |own: &BaselineCase| Labels(own.labels.clone().into_iter().collect());
-    let Some(own) = baseline.cases.iter().find(|own| same(&labels(own))) else {
-        let cases = list(baseline.cases.iter().map(|own| own.id.as_str()), "and");
-        let mistake = Mistake::new(place, format!("the baseline has no case `{}`", case.id), "nothing to hold it against");
+    let labels = |case: &BaselineCase| Labels(case.labels.clone().into_iter().collect());
+    let Some(base_case) = baseline.cases.iter().find(|base_case| same(&labels(base_case))) else {
+        let cases = list(baseline.cases.iter().map(|base_case| base_case.id.as_str()), "and");
+        let mistake = Mistake::new(limit_at, format!("the baseline has no case `{}`", case.id), "nothing to compare with");
         let help = format!("It has {cases}. Restrict the limit with `when`, or refresh it: `llmscen baseline update RUN_DIR`.");
         review.push(mistake.help(help));
         return None;
     };
     let name = check.figure_name();
-    let Some(figure) = own.figure(&name) else {
+    let Some(figure) = base_case.figure(&name) else {
         let message = format!("the baseline has no `{name}` in case `{}`", case.id);
-        let names = || own.metrics.iter().map(|(name, _)| name.as_str());
-        let label = near(&name, names()).map_or("does not exist there".to_owned(), |near| format!("it has `{near}`"));
-        let help = "A baseline holds what its run measured: every metric, and what the limits of its own plan are about. \
-                    Refresh it from a run of this scenario: `llmscen baseline update RUN_DIR`.";
-        review.push(Mistake::new(place, message, label).help(help));
+        let names = || base_case.metrics.iter().map(|(name, _)| name.as_str());
+        let label = nearest(&name, names()).map_or("does not exist in it".to_owned(), |near| format!("it has `{near}`"));
+        let help = "A baseline contains every metric that its run measured, and those of the limits of its plan. Refresh it from a run of this scenario: `llmscen baseline update RUN_DIR`.";
+        review.push(Mistake::new(limit_at, message, label).help(help));
         return None;
     };
-    if counts_drain(own, check) {
-        let message = format!("the baseline's `{name}` counts the drain, which throughputs leave out now");
-        review.warn(place, format!("{message}; refresh it: `llmscen baseline update RUN_DIR`"));
+    if counts_drain(base_case, check) {
+        let message = format!("`{name}` of the baseline includes the drain, which throughputs exclude now");
+        review.warn(limit_at, format!("{message}; refresh it: `llmscen baseline update RUN_DIR`"));
     }
     let Confidence::Level(level) = check.confidence else { return Some(figure.known(None)) };
     let Some(index) = baseline.level(level) else {
         let most = baseline.confidences.last().copied().unwrap_or(LEVELS[0]);
-        let mistake = Mistake::new(place, format!("the baseline has no bounds at confidence {level}"), "surer than it can be");
-        review.push(mistake.help(format!("It holds bounds up to {most}.")));
+        let mistake = Mistake::new(
+            limit_at,
+            format!("the baseline has no bounds at confidence {level}"),
+            "higher than its confidence levels",
+        );
+        review.push(mistake.help(format!("Its highest confidence level is {most}.")));
         return None;
     };
-    Some(spread(figure, check, level).unwrap_or_else(|| figure.known(Some(index))))
+    Some(spread_of_runs(figure, check, level).unwrap_or_else(|| figure.known(Some(index))))
 }
 
-/// The figure by how it varied from run to run; None where the runs are too few for that, or a figure of 0 has no logarithm.
-fn spread(figure: &Figure, check: &Check, level: f64) -> Option<Known> {
+/// The value with the spread between runs. None where there are too few runs, or a value of 0, which has no logarithm.
+fn spread_of_runs(figure: &Figure, check: &Check, level: f64) -> Option<Known> {
     let values: Vec<f64> = figure.runs.iter().copied().flatten().collect();
     if values.len() < SPREAD {
         return None;
@@ -209,10 +212,12 @@ fn spread(figure: &Figure, check: &Check, level: f64) -> Option<Known> {
     let runs = values.len() as u32;
     if matches!(check.subject, Subject::Goodput(_) | Subject::Metric { metric: Metric::ErrorRate, .. }) {
         let group = Group::of(&values)?;
-        // As exact as the requests of one run can be, at the mean of all.
+        // Bounds of a share from the number of requests of one run, at the mean of all runs.
         let n = figure.n as f64;
-        let (low, high) = (share::lower(group.mean * n, n, level), share::upper(group.mean * n, n, level));
-        let (low, high) = (Some(low.min(group.mean)), Some(high.max(group.mean)));
+        let low = share::lower(group.mean * n, n, level);
+        let high = share::upper(group.mean * n, n, level);
+        let low = Some(low.min(group.mean));
+        let high = Some(high.max(group.mean));
         return Some(Known {
             value: group.mean,
             low,
@@ -225,6 +230,8 @@ fn spread(figure: &Figure, check: &Check, level: f64) -> Option<Known> {
     let group = Group::of(&logs).filter(|group| group.n == values.len())?;
     let reach = group.reach(level)?;
     let of = |log: f64| Some(log.exp());
-    let (value, low, high) = (group.mean.exp(), of(group.mean - reach), of(group.mean + reach));
+    let value = group.mean.exp();
+    let low = of(group.mean - reach);
+    let high = of(group.mean + reach);
     Some(Known { value, low, high, n: Some(figure.n), spread: Some(Spread { runs, reach }) })
 }

@@ -1,7 +1,7 @@
 //! `dataset`: where the prompts come from.
 
 use crate::fault::{Mistake, Review};
-use crate::schema_table::{Block, Default, Kind, conflicts_with, field, only_with, required_with, unused_with};
+use crate::schema_table::{Block, Default, Kind, Rule, conflicts_with, field, only_with, required_with, unused_with};
 use crate::secrets::{behind_flags, looks_secret};
 use crate::sections::server::{COMMAND, command};
 use crate::sections::{Draft, local};
@@ -21,8 +21,13 @@ use llmscen_core::url_secrets::is_secret_name;
 
 const MOST: i64 = u32::MAX as i64;
 
+/// The field is read for these kinds only.
+const fn only_kinds(kinds: &'static [&'static str]) -> Rule {
+    only_with(&["kind"], kinds).reason("has no effect").beside("this kind")
+}
+
 static PROMPT_TOKENS: Block = Block {
-    doc: "Rows outside of these lengths are dropped and counted.",
+    doc: "Rows with other lengths are dropped and counted.",
     short: None,
     fields: &[
         field("min", Kind::Whole(0, i64::MAX), "Minimum number of prompt tokens.").example("16"),
@@ -31,115 +36,114 @@ static PROMPT_TOKENS: Block = Block {
 };
 
 const ORDER: Kind =
-    Kind::Choice(&[("sequential", "As they stand in the file"), ("shuffle", "A permutation drawn from the seed")], &[]);
+    Kind::Choice(&[("sequential", "In the order of the file"), ("shuffle", "In an order drawn from the seed")], &[]);
 
 const ON_EXHAUSTED: Kind = Kind::Choice(
     &[
         ("cycle", "Start again from the first row"),
         (
             "stop",
-            "End the round there; a run that has objectives and sends fewer requests than `load.requests` is INCONCLUSIVE (exit code 5) where it would be PASS",
+            "End the round; a run that has objectives and sends fewer requests than `load.requests` is INCONCLUSIVE (exit code 5) instead of PASS",
         ),
-        ("fail", "End the run there as an error (exit code 3)"),
+        ("fail", "End the run with an error (exit code 3)"),
         ("error", "The same as `fail`"),
     ],
     &[],
 );
 
-/// The keys of `dataset`.
 pub(crate) static DATASET: Block = Block {
-    doc: "Where the prompts come from. `dataset: openqa` is short for `dataset: { kind: openqa }`.",
+    doc: "The source of the prompts. `dataset: openqa` is short for `dataset: { kind: openqa }`.",
     short: Some("kind"),
     fields: &[
-        field("kind", KIND, "What the data looks like.").required().example("openqa").rules(&[unused_with(&["target.api"], &["local"]).when("images").message("`api: local` supports text input only").reason("has images in it").beside("a model in this process").help("Use a dataset of texts.")]),
+        field("kind", KIND, "The type of dataset.").required().example("openqa").rules(&[unused_with(&["target.api"], &["local"]).when("images").message("`api: local` supports text input only").reason("contains images").beside("a local model").help("Use a dataset without images.")]),
         field(
             "path",
             Kind::File,
-            "The file: .jsonl, .json, .csv, .parquet or .txt; for `images` a folder. `builtin` is a small set that ships with the tool, for openqa, messages, sharegpt, embeddings, rerank and trace.",
+            "The file: .jsonl, .json, .csv, .parquet or .txt; for `images` a folder. `builtin` is a small sample that ships with llmscen, for openqa, messages, sharegpt, embeddings, rerank and trace.",
         )
-        .example("data/prompts.jsonl").rules(&[only_with(&["kind"], &["line_by_line", "openqa", "longalpaca", "rows", "messages", "sharegpt", "trace", "embeddings", "rerank", "images"]).reason("is not read").beside("this kind"), required_with(&["kind"], &["line_by_line", "rows", "messages", "sharegpt", "trace", "embeddings", "rerank"])]),
+        .example("data/prompts.jsonl").rules(&[only_kinds(&["line_by_line", "openqa", "longalpaca", "rows", "messages", "sharegpt", "trace", "embeddings", "rerank", "images"]), required_with(&["kind"], &["line_by_line", "rows", "messages", "sharegpt", "trace", "embeddings", "rerank"])]),
         field(
             "command",
             Kind::Leaf(&COMMAND),
-            "`command`: the program and its arguments, a text that is split as a shell does, or a list; no shell runs it. It prints a JSON object a line on stdout, with the columns of `rows`. A line that is none, and an exit status other than 0, is an error. It is started once for a run, read only as far as requests need rows, and ended with the run; warm-up, rounds and cases take its rows one after another like those of a file, and `on_exhausted: cycle` sends the printed rows again. `LLMSCEN_SEED` and `LLMSCEN_MODEL` in its environment are `seed` and `target.model`.",
+            "`command`: the program and its arguments, as text that is split like in a shell, or as a list; no shell runs it. It prints one JSON object per line to stdout, with the columns of `rows`. Any other line, and an exit status other than 0, is an error. It is started once per run, read only as far as requests need rows, and stopped with the run. Warm-up, rounds and cases use its rows one after another like those of a file; `on_exhausted: cycle` sends the printed rows again. `LLMSCEN_SEED` and `LLMSCEN_MODEL` in its environment are `seed` and `target.model`.",
         )
-        .example("python3 make_prompts.py --n 100").rules(&[only_with(&["kind"], &["command"]).reason("is not read").beside("this kind"), required_with(&["kind"], &["command"])]),
-        field("cwd", Kind::File, "`command`: its working folder; `.` is the folder of the scenario.")
+        .example("python3 make_prompts.py --n 100").rules(&[only_kinds(&["command"]), required_with(&["kind"], &["command"])]),
+        field("cwd", Kind::File, "`command`: its working directory; `.` is the folder of the scenario.")
             .defaults(Default::Where("kind", &["command"], "."))
-            .example("tools").rules(&[only_with(&["kind"], &["command"]).reason("is not read").beside("this kind")]),
-        field("timeout", Kind::Leaf(&SPAN), "`command`: how long it may take until its first row.")
+            .example("tools").rules(&[only_kinds(&["command"])]),
+        field("timeout", Kind::Leaf(&SPAN), "`command`: maximum time until its first row.")
             .defaults(Default::Where("kind", &["command"], "60s"))
-            .example("5m").rules(&[only_with(&["kind"], &["command"]).reason("is not read").beside("this kind")]),
-        field("columns", Kind::Map(&Kind::Text), "The file's own column, or dotted path, for each field that the kind reads.")
-            .example("{ prompt: instruction }").rules(&[only_with(&["kind"], &["openqa", "longalpaca", "rows", "command", "messages", "sharegpt", "trace", "embeddings", "rerank"]).reason("is not read").beside("this kind")]),
-        field("text", Kind::Text, "`prompt`: the prompt, or `@file`. `images`: the text beside the pictures.")
+            .example("5m").rules(&[only_kinds(&["command"])]),
+        field("columns", Kind::Map(&Kind::Text), "The column of the file, or its dotted path, for each field that the kind reads.")
+            .example("{ prompt: instruction }").rules(&[only_kinds(&["openqa", "longalpaca", "rows", "command", "messages", "sharegpt", "trace", "embeddings", "rerank"])]),
+        field("text", Kind::Text, "`prompt`: the prompt, or `@file`. `images`: the text next to the images.")
             .defaults(Default::Where("kind", &["images"], "Describe what you see."))
-            .example("Write a haiku.").rules(&[only_with(&["kind"], &["prompt", "images"]).reason("is not read").beside("this kind"), required_with(&["kind"], &["prompt"])]),
-        field("tokens", Kind::Leaf(&QUANTITY), "`random`: the prompt's length, a number or a distribution. `prefix`: that of the part of its own.")
-            .example("1024").rules(&[only_with(&["kind"], &["random", "prefix"]).reason("is not read").beside("this kind"), required_with(&["kind"], &["random", "prefix"])]),
-        field("shared_prefix", Kind::Whole(0, MOST), "`random`: tokens at its beginning that all prompts share.")
+            .example("Write a haiku.").rules(&[only_kinds(&["prompt", "images"]), required_with(&["kind"], &["prompt"])]),
+        field("tokens", Kind::Leaf(&QUANTITY), "`random`: prompt length, a number or a distribution. `prefix`: length of the part after the shared prefix.")
+            .example("1024").rules(&[only_kinds(&["random", "prefix"]), required_with(&["kind"], &["random", "prefix"])]),
+        field("shared_prefix", Kind::Whole(0, MOST), "`random`: length of the prefix that all prompts share, in tokens.")
             .defaults(Default::Where("kind", &["random"], "0"))
-            .example("256").rules(&[only_with(&["kind"], &["random"]).reason("is not read").beside("this kind")]),
-        field("groups", Kind::Whole(1, MOST), "`prefix`: groups of prompts that share a beginning.").example("8").rules(&[only_with(&["kind"], &["prefix"]).reason("is not read").beside("this kind"), required_with(&["kind"], &["prefix"])]),
-        field("per_group", Kind::Whole(1, MOST), "`prefix`: prompts of a group; without it there is no end.").example("50").rules(&[only_with(&["kind"], &["prefix"]).reason("is not read").beside("this kind")]),
-        field("prefix_tokens", Kind::Whole(1, MOST), "`prefix`: tokens of the shared beginning.").example("2048").rules(&[only_with(&["kind"], &["prefix"]).reason("is not read").beside("this kind"), required_with(&["kind"], &["prefix"])]),
+            .example("256").rules(&[only_kinds(&["random"])]),
+        field("groups", Kind::Whole(1, MOST), "`prefix`: number of groups of prompts with a shared prefix.").example("8").rules(&[only_kinds(&["prefix"]), required_with(&["kind"], &["prefix"])]),
+        field("per_group", Kind::Whole(1, MOST), "`prefix`: prompts per group; unlimited by default.").example("50").rules(&[only_kinds(&["prefix"])]),
+        field("prefix_tokens", Kind::Whole(1, MOST), "`prefix`: length of the shared prefix, in tokens.").example("2048").rules(&[only_kinds(&["prefix"]), required_with(&["kind"], &["prefix"])]),
         field("trace", Kind::Block(&TRACE), "`trace`: how the log is read.")
             .defaults(Default::Where("kind", &["trace"], "{}"))
-            .example("{ layout: mooncake }").rules(&[only_with(&["kind"], &["trace"]).reason("is not read").beside("this kind")]),
-        field("batch", Kind::Whole(1, MOST), "`embeddings`: texts in one request.")
+            .example("{ layout: mooncake }").rules(&[only_kinds(&["trace"])]),
+        field("batch", Kind::Whole(1, MOST), "`embeddings`: texts per request.")
             .defaults(Default::Where("kind", &["embeddings"], "1"))
-            .example("16").rules(&[only_with(&["kind"], &["embeddings"]).reason("is not read").beside("this kind")]),
-        field("documents", Kind::Whole(1, MOST), "`rerank`: documents in one request; without it as many as the row has.")
-            .example("10").rules(&[only_with(&["kind"], &["rerank"]).reason("is not read").beside("this kind")]),
-        field("sizes", Kind::Leaf(&SIZES), "`images`: width and height in pixels of generated pictures, taken in turn.")
-            .example("[512x512, [640, 480]]").rules(&[only_with(&["kind"], &["images"]).reason("is not read").beside("this kind"), conflicts_with(&["path"], &[]).reason("generated pictures here").beside("those of a folder here").help("Keep one of the two."), required_with(&["kind", "path"], &["images"])]),
-        field("count", Kind::Whole(1, 1000), "`images`: pictures in one request.")
+            .example("16").rules(&[only_kinds(&["embeddings"])]),
+        field("documents", Kind::Whole(1, MOST), "`rerank`: documents per request; by default all of the row.")
+            .example("10").rules(&[only_kinds(&["rerank"])]),
+        field("sizes", Kind::Leaf(&SIZES), "`images`: width and height of generated images in pixels, used in turn.")
+            .example("[512x512, [640, 480]]").rules(&[only_kinds(&["images"]), conflicts_with(&["path"], &[]).reason("generated images here").beside("images of a folder here").help("Keep one of the two."), required_with(&["kind", "path"], &["images"])]),
+        field("count", Kind::Whole(1, 1000), "`images`: images per request.")
             .defaults(Default::Where("kind", &["images"], "1"))
-            .example("2").rules(&[only_with(&["kind"], &["images"]).reason("is not read").beside("this kind")]),
+            .example("2").rules(&[only_kinds(&["images"])]),
         field(
             "tokenizer",
             Kind::Hub,
-            "A tokenizer.json, the folder of a model, or its name on the hub; without it, or with `builtin`, counts are approximate. A folder that `api: local` names brings its own.",
+            "A tokenizer.json, the folder of a model, or its name on the hub. Without it, or with `builtin`, token counts are approximate. With `api: local` the folder of the model is the default.",
         )
         .example("Qwen/Qwen2.5-7B-Instruct"),
-        field("prompt_tokens", Kind::Block(&PROMPT_TOKENS), "Which lengths are taken.").example("{ min: 16, max: 4096 }"),
-        field("shape", Kind::Block(&SHAPE), "The length that texts are brought to.").example("{ tokens: 1024 }").rules(&[only_with(&["kind"], &["prompt", "line_by_line", "openqa", "longalpaca", "rows", "command", "messages", "sharegpt", "embeddings"]).reason("is not read").beside("this kind")]),
-        field("turns", Kind::Block(&TURNS), "Conversations turn by turn; without it every row is one request.")
-            .example("{ think_time: 2s }").rules(&[only_with(&["kind"], &["messages", "sharegpt", "rows", "command"]).reason("is not read").beside("this kind")]),
-        field("order", ORDER, "In which order rows are taken.").default("sequential").example("shuffle").rules(&[conflicts_with(&["kind"], &["command"]).when("shuffle").reason("needs all rows first").help("Shuffle in the command: `LLMSCEN_SEED` in its environment is the seed of the run.")]),
-        field("on_exhausted", ON_EXHAUSTED, "What happens when the rows run out.").default("cycle").example("stop"),
-        field("strict", Kind::Bool, "A row that does not fit stops the run; otherwise it is reported, left out and counted.")
+        field("prompt_tokens", Kind::Block(&PROMPT_TOKENS), "Filter of prompt lengths.").example("{ min: 16, max: 4096 }"),
+        field("shape", Kind::Block(&SHAPE), "Target length of texts.").example("{ tokens: 1024 }").rules(&[only_kinds(&["prompt", "line_by_line", "openqa", "longalpaca", "rows", "command", "messages", "sharegpt", "embeddings"])]),
+        field("turns", Kind::Block(&TURNS), "Conversations with several turns; without it every row is one request.")
+            .example("{ think_time: 2s }").rules(&[only_kinds(&["messages", "sharegpt", "rows", "command"])]),
+        field("order", ORDER, "The order of rows.").default("sequential").example("shuffle").rules(&[conflicts_with(&["kind"], &["command"]).when("shuffle").reason("requires all rows in advance").help("Shuffle in the command: `LLMSCEN_SEED` in its environment is the seed of the run.")]),
+        field("on_exhausted", ON_EXHAUSTED, "What happens after the last row.").default("cycle").example("stop"),
+        field("strict", Kind::Bool, "An invalid row stops the run; otherwise it is reported, skipped and counted.")
             .default("false")
             .example("true"),
         field(
             "cache_bust",
             Kind::Bool,
-            "Put a unique text in front of each prompt, so that no prefix cache knows it, not even from an earlier run (`cache_seed`). Prompts of `random`, `prefix` and `speed_benchmark` are drawn anew for each run instead, and share no beginning.",
+            "Prepend a unique string to every prompt to defeat prefix caching, also across runs (`cache_seed`). Prompts of `random`, `prefix` and `speed_benchmark` are drawn again for each run instead, without a shared prefix.",
         )
         .default("false")
         .example("true"),
-        field("system", Kind::Text, "A system message in front of each prompt.").example("You are terse."),
+        field("system", Kind::Text, "A system message before each prompt.").example("You are terse."),
     ],
 };
 
-/// The prompts of a case. Files what contradicts itself.
+/// The dataset of a case. Reports contradictions.
 pub(crate) fn decode(draft: &Draft<'_>, review: &mut Review) -> Option<DatasetSpec> {
     let kind = draft.text("dataset.kind")?;
     check_protocol(draft, &kind, review);
-    let (min_tokens, max_tokens) = (draft.count("dataset.prompt_tokens.min"), draft.count("dataset.prompt_tokens.max"));
+    let min_tokens = draft.count("dataset.prompt_tokens.min");
+    let max_tokens = draft.count("dataset.prompt_tokens.max");
     if let (Some(min), Some(max)) = (min_tokens, max_tokens)
         && min > max
     {
         let at = draft.get("dataset.prompt_tokens.min")?.at;
         review.push(Mistake::new(at, format!("empty length range: `min` {min} is greater than `max` {max}"), "is above `max`"));
     }
-    let columns = draft.get("dataset.columns").map(Node::entries).unwrap_or_default();
     Some(DatasetSpec {
         path: match kind.as_ref() {
-            "command" => printed(draft, review).map(|command| command.shown()),
+            "command" => decode_command(draft, review).map(|command| command.shown()),
             _ => draft.file("dataset.path", review),
         },
-        tokenizer: tokenizer(draft, review),
+        tokenizer: decode_tokenizer(draft, review),
         templated: draft.api().is_none_or(Api::takes_messages),
         one_text: draft.get("request.template").is_none() && draft.api().is_some_and(takes_one_text),
         min_tokens,
@@ -150,32 +154,31 @@ pub(crate) fn decode(draft: &Draft<'_>, review: &mut Review) -> Option<DatasetSp
             "fail" | "error" => OnExhausted::Fail,
             _ => OnExhausted::Cycle,
         },
-        system: draft.text("dataset.system").map(|text| text.into_owned()),
-        columns: columns.iter().filter_map(|own| Some((own.key.clone(), own.value.text()?.into_owned()))).collect(),
-        // What a program prints by accident must not become fewer rows.
+        system: draft.string("dataset.system"),
+        columns: draft.get("dataset.columns").into_iter().flat_map(Node::string_pairs).collect(),
+        // Accidental output of the program must not be dropped silently.
         strict: draft.flag("dataset.strict")? || kind == "command",
         cache_bust: draft.flag("dataset.cache_bust")?,
-        cache_seed: draft.get("cache_seed").and_then(seed).map(Seed),
-        shape: shape(draft, review),
-        turns: turns(draft),
-        ..DatasetSpec::of(source(draft, &kind, review)?)
+        cache_seed: draft.read("cache_seed", seed).map(Seed),
+        shape: decode_shape(draft, review),
+        turns: decode_turns(draft),
+        ..DatasetSpec::of(decode_source(draft, &kind, review)?)
     })
 }
 
-/// The command that prints rows.
-fn printed(draft: &Draft<'_>, review: &mut Review) -> Option<CommandSpec> {
+fn decode_command(draft: &Draft<'_>, review: &mut Review) -> Option<CommandSpec> {
     let words = draft.get("dataset.command").and_then(command)?;
     Some(CommandSpec {
-        secrets: secrets(draft, &words),
+        secrets: command_secrets(draft, &words),
         words,
         cwd: draft.file("dataset.cwd", review)?,
-        env: environment(draft),
-        timeout: draft.get("dataset.timeout").and_then(duration)?,
+        env: command_environment(draft),
+        timeout: draft.read("dataset.timeout", duration)?,
     })
 }
 
-/// What a command that fails must not show: the server's key, and the variables and flags of its words that are called secrets.
-fn secrets(draft: &Draft<'_>, words: &[String]) -> Vec<Secret> {
+/// Secrets that error messages of a command must not show: the API key, and secrets in its words.
+fn command_secrets(draft: &Draft<'_>, words: &[String]) -> Vec<Secret> {
     let node = draft.get("dataset.command");
     let parts = |node: &Node| node.parts.iter().flat_map(|parts| parts.iter().cloned()).collect::<Vec<_>>();
     let items = node.map(Node::items).unwrap_or_default();
@@ -185,22 +188,22 @@ fn secrets(draft: &Draft<'_>, words: &[String]) -> Vec<Secret> {
     };
     let mut found: Vec<String> = node.into_iter().chain(items).flat_map(parts).filter_map(variable).collect();
     found.extend(behind_flags(words).into_iter().map(|(_, value)| value));
-    found.extend(draft.text("target.api_key").map(|key| key.into_owned()));
+    found.extend(draft.string("target.api_key"));
     found.retain(|value| looks_secret(value));
     found.sort_by_key(|value| std::cmp::Reverse(value.len()));
     found.into_iter().map(Secret::new).collect()
 }
 
-fn source(draft: &Draft<'_>, kind: &str, review: &mut Review) -> Option<Source> {
+fn decode_source(draft: &Draft<'_>, kind: &str, review: &mut Review) -> Option<Source> {
     let count = |key: &str| draft.count(&format!("dataset.{key}"));
-    let tokens = || draft.get("dataset.tokens").and_then(quantity);
+    let tokens = || draft.read("dataset.tokens", quantity);
     Some(match kind {
         "prompt" => Source::Prompt(source::at_file(draft.get("dataset.text")?, review)?),
         "line_by_line" => Source::LineByLine,
         "openqa" => Source::Openqa,
         "longalpaca" => Source::Longalpaca,
         "rows" => Source::Rows,
-        "command" => Source::Command(printed(draft, review)?),
+        "command" => Source::Command(decode_command(draft, review)?),
         "messages" => Source::Messages,
         "sharegpt" => Source::Sharegpt,
         "random" => Source::Random { tokens: tokens()?, shared_prefix: count("shared_prefix")? },
@@ -212,60 +215,58 @@ fn source(draft: &Draft<'_>, kind: &str, review: &mut Review) -> Option<Source> 
         },
         "speed_benchmark" => Source::SpeedBenchmark { long: false },
         "speed_benchmark_long" => Source::SpeedBenchmark { long: true },
-        "trace" => Source::Trace(log(draft, "dataset.trace", review)),
+        "trace" => Source::Trace(decode_log(draft, "dataset.trace", review)),
         "embeddings" => Source::Embeddings { batch: count("batch")? },
         "rerank" => Source::Rerank { documents: count("documents") },
         _ => Source::Images(ImagesSpec {
-            sizes: draft.get("dataset.sizes").and_then(sizes).unwrap_or_default(),
+            sizes: draft.read("dataset.sizes", sizes).unwrap_or_default(),
             count: count("count")?,
             text: source::at_file(draft.get("dataset.text")?, review)?,
         }),
     })
 }
 
-/// What a command can tell runs apart by.
-fn environment(draft: &Draft<'_>) -> Vec<(String, String)> {
-    let seed = draft.count("seed").map(|seed| ("LLMSCEN_SEED".to_owned(), seed.to_string()));
-    let model = draft.get("target.model").and_then(models).and_then(|all| Some(all.into_iter().next()?.name));
+/// Environment variables of the command.
+fn command_environment(draft: &Draft<'_>) -> Vec<(String, String)> {
+    let seed = draft.count::<u64>("seed").map(|seed| ("LLMSCEN_SEED".to_owned(), seed.to_string()));
+    let model = draft.read("target.model", models).and_then(|all| Some(all.into_iter().next()?.name));
     seed.into_iter().chain(model.map(|model| ("LLMSCEN_MODEL".to_owned(), model))).collect()
 }
 
-fn tokenizer(draft: &Draft<'_>, review: &Review) -> Option<String> {
+fn decode_tokenizer(draft: &Draft<'_>, review: &Review) -> Option<String> {
     let Some(node) = draft.get("dataset.tokenizer") else { return local::tokenizer(draft, review) };
     review.sources.find_or_hub(node.at.file, &node.text()?)
 }
 
-/// The kinds.
 const KIND: Kind = Kind::Choice(
     &[
-        ("prompt", "One prompt for every request"),
+        ("prompt", "The same prompt for every request"),
         (
             "line_by_line",
-            "A text file, a prompt per line: text, a JSON list of messages, or a JSON object as the whole body. A line of text \
-             is sent unchanged, without its line end; blank lines are skipped",
+            "A text file, one prompt per line: text, a JSON list of messages, or a JSON object as the whole body. A line of text is sent unchanged, without its line end; blank lines are skipped",
         ),
-        ("openqa", "Rows with a `question`; without a path downloaded once"),
-        ("longalpaca", "Rows with an `instruction`; without a path downloaded once"),
-        ("rows", "Rows of any table, by `columns`"),
-        ("command", "Rows that a command prints, a JSON object a line, read as those of `rows`"),
+        ("openqa", "Rows with a `question`; downloaded once if there is no path"),
+        ("longalpaca", "Rows with an `instruction`; downloaded once if there is no path"),
+        ("rows", "Rows of any table, with `columns`"),
+        ("command", "Rows that a command prints, one JSON object per line, like those of `rows`"),
         ("messages", "OpenAI message lists"),
         ("sharegpt", "ShareGPT conversations"),
-        ("random", "Tokens drawn at random, unique per request"),
-        ("prefix", "Groups of prompts that share a beginning"),
-        ("speed_benchmark", "96, 2048, 6144, 14336 and 30720 prompt tokens, 2048 tokens out"),
-        ("speed_benchmark_long", "63488 and 129024 prompt tokens, 2048 tokens out"),
-        ("trace", "Requests logged elsewhere, with the instants they arrived"),
+        ("random", "Random tokens, unique per request"),
+        ("prefix", "Groups of prompts with a shared prefix"),
+        ("speed_benchmark", "96, 2048, 6144, 14336 and 30720 prompt tokens, 2048 output tokens"),
+        ("speed_benchmark_long", "63488 and 129024 prompt tokens, 2048 output tokens"),
+        ("trace", "Logged requests with their arrival times"),
         ("embeddings", "Texts to embed"),
-        ("rerank", "A query and documents to rank"),
-        ("images", "Pictures beside a text: generated, or those of a folder"),
+        ("rerank", "A query with documents to rank"),
+        ("images", "Images with a text: generated, or from a folder"),
     ],
     &[],
 );
 
-/// The kinds that can give a query and documents.
+/// Kinds that can provide a query with documents.
 const RANKS: [&str; 4] = ["rerank", "rows", "command", "line_by_line"];
 
-/// Files what the case's protocol has no place for.
+/// Reports data that the protocol does not support.
 fn check_protocol(draft: &Draft<'_>, kind: &str, review: &mut Review) {
     let Some(api) = draft.api() else { return };
     let messages = [("dataset.system", "system"), ("dataset.turns", "turns")];
@@ -276,27 +277,27 @@ fn check_protocol(draft: &Draft<'_>, kind: &str, review: &mut Review) {
         let mistake = Mistake::new(at, format!("`{key}` {verb} messages"), format!("{api} has none"));
         let mistake = draft.also_api(mistake, "this protocol");
         review.push(if key == "system" && api.generates() {
-            mistake.help("Put it into `request.template`, in front of `{{ prompt }}`.")
+            mistake.help("Write it into `request.template`, before `{{ prompt }}`.")
         } else {
             mistake.help("Protocols with messages are openai-chat, openai-responses, anthropic, dashscope and ollama.")
         });
     }
-    one_text(draft, kind, api, review);
+    check_one_text(draft, kind, api, review);
     if api == Api::Rerank && draft.get("request.template").is_none() && !RANKS.contains(&kind) {
-        let mistake = Mistake::new(draft.place("dataset.kind"), "rerank needs a query and documents", "gives prompts");
+        let mistake = Mistake::new(draft.key_span("dataset.kind"), "rerank needs a query and documents", "gives prompts");
         let mistake = draft.also_api(mistake, "this protocol");
-        review.push(mistake.help("Data with both: `kind: rerank`, or `kind: rows`. For others write a `request.template`."));
+        review.push(mistake.help("Use `kind: rerank` or `kind: rows`, or write a `request.template` for other data."));
     }
 }
 
-/// Whether the protocol's own body has a place for one generated text's prompt alone.
+/// Whether the protocol's default body has a single text.
 fn takes_one_text(api: Api) -> bool {
     api.generates() && !api.takes_messages() && api != Api::Custom
 }
 
-/// Files lists of messages for a protocol whose own body takes one text: all but the last message would be lost. A body of
-/// one's own says what it takes of them.
-fn one_text(draft: &Draft<'_>, kind: &str, api: Api, review: &mut Review) {
+/// Reports message lists for protocols with a single text, which would drop all but the last message. A template decides
+/// itself.
+fn check_one_text(draft: &Draft<'_>, kind: &str, api: Api, review: &mut Review) {
     let columns = |key: &str| draft.get("dataset.columns").is_some_and(|columns| columns.entry(key).is_some());
     let table = matches!(kind, "rows" | "command");
     let lists = kind == "messages" || table && columns("messages") && !columns("prompt");
@@ -304,26 +305,25 @@ fn one_text(draft: &Draft<'_>, kind: &str, api: Api, review: &mut Review) {
         return;
     }
     let (at, what) = match kind {
-        _ if table => (draft.place("dataset.columns"), "rows with `messages` need messages"),
-        _ => (draft.place("dataset.kind"), "`kind: messages` needs messages"),
+        _ if table => (draft.key_span("dataset.columns"), "rows with `messages` need messages"),
+        _ => (draft.key_span("dataset.kind"), "`kind: messages` needs messages"),
     };
     let mistake = draft.also_api(Mistake::new(at, what, format!("{api} takes one text")), "this protocol");
     review.push(mistake.help(
-        "Protocols with messages are openai-chat, openai-responses, anthropic, dashscope and ollama. In a \
-         `request.template`, `%p` is the last message of the user alone.",
+        "Protocols with messages are openai-chat, openai-responses, anthropic, dashscope and ollama. In a `request.template`, `%p` is only the last message of the user.",
     ));
 }
 
-/// How the columns of a log are named.
+/// The column names of a log.
 pub(crate) const LAYOUT: Kind = Kind::Choice(
     &[
-        ("auto", "By the columns that are there"),
+        ("auto", "Detected from the columns"),
         ("mooncake", "JSONL: `timestamp` (ms), `input_length`, `output_length`, `hash_ids`"),
         ("azure", "CSV: `TIMESTAMP`, `ContextTokens`, `GeneratedTokens`"),
         ("burstgpt", "CSV: `Timestamp` (s), `Model`, `Request tokens`, `Response tokens`"),
         (
             "workload",
-            "JSONL: `timestamp`, `body`, `headers` (all but those of the connection, and of a key where the target has its own)",
+            "JSONL: `timestamp`, `body`, `headers` (without those of the connection, and without a key if the target has one)",
         ),
     ],
     &[],
@@ -333,61 +333,69 @@ static TRACE: Block = Block {
     doc: "`kind: trace`: how the log is read.",
     short: None,
     fields: &[
-        field("layout", LAYOUT, "How its columns are named.").default("auto").example("mooncake"),
-        field("start", Kind::Leaf(&DURATION), "Only what arrived so long after the first request, or later.").example("5m"),
-        field("end", Kind::Leaf(&SPAN), "Only what arrived before this.").example("10m"),
-        field("model_mapping", Kind::Map(&Kind::Text), "Models of the log by the names that requests shall use.")
+        field("layout", LAYOUT, "Names of its columns.").default("auto").example("mooncake"),
+        field("start", Kind::Leaf(&DURATION), "Skip requests that arrived earlier than this, relative to the first one.")
+            .example("5m"),
+        field("end", Kind::Leaf(&SPAN), "Skip requests that arrived later than this.").example("10m"),
+        field("model_mapping", Kind::Map(&Kind::Text), "Maps model names of the log to names that requests use.")
             .example("{ gpt-4: qwen2.5 }"),
-        field("match_output_length", Kind::Bool, "Ask for exactly the logged output: `max_tokens`, `min_tokens`, `ignore_eos`.")
-            .default("false")
-            .example("true"),
+        field(
+            "match_output_length",
+            Kind::Bool,
+            "Request exactly the logged output length: `max_tokens`, `min_tokens`, `ignore_eos`.",
+        )
+        .default("false")
+        .example("true"),
     ],
 };
 
 static SHAPE: Block = Block {
-    doc: "The length that texts are brought to.",
+    doc: "Target length of texts.",
     short: None,
     fields: &[
-        field("tokens", Kind::Leaf(&QUANTITY), "Tokens, the tokenizer's chat template included.").required().example("1024"),
+        field("tokens", Kind::Leaf(&QUANTITY), "Length in tokens, including the tokenizer's chat template.")
+            .required()
+            .example("1024"),
         field(
             "mode",
-            Kind::Choice(&[("exact", "Cut or continued to exactly that length"), ("cap", "Cut where it is longer")], &[]),
+            Kind::Choice(&[("exact", "Cut or extended to exactly that length"), ("cap", "Cut if longer")], &[]),
             "How.",
         )
         .default("exact")
         .example("cap"),
-        field("fill_from", Kind::File, "A text that continues what is too short; without it the row's own text again.")
+        field("fill_from", Kind::File, "A text that extends short ones; by default the row's text is repeated.")
             .example("data/book.txt"),
     ],
 };
 
 static TURNS: Block = Block {
-    doc: "Conversations: a session's turns follow one another, with the server's own replies between them.",
+    doc: "Conversations: the turns of a session are sent one after another, with the server's replies between them.",
     short: None,
     fields: &[
-        field("think_time", Kind::Leaf(&WAIT), "Between a reply and the next turn, where the data does not say.").example("2s"),
+        field("think_time", Kind::Leaf(&WAIT), "Time between a reply and the next turn, if the dataset does not have it.")
+            .example("2s"),
         field("max", Kind::Whole(1, u32::MAX as i64), "Maximum number of turns of a session.").example("4"),
-        field("keep_reasoning", Kind::Bool, "Feed the reasoning back too.").default("false").example("true").rules(&[
-            conflicts_with(&["target.api"], &["anthropic", "openai-responses"])
+        field("keep_reasoning", Kind::Bool, "Include the reasoning in the conversation.").default("false").example("true").rules(
+            &[conflicts_with(&["target.api"], &["anthropic", "openai-responses"])
                 .when("true")
-                .reason("the protocol takes reasoning only with its own signature")
+                .reason("the protocol requires signed reasoning")
                 .beside("this protocol")
-                .help("Leave `keep_reasoning` out: replies go back without their reasoning."),
-        ]),
+                .help("Remove `keep_reasoning`: replies are sent back without their reasoning.")],
+        ),
     ],
 };
 
-/// The log of a checked block at `path`, which may hold a part of the keys. Files a window without an inside.
-pub(crate) fn log(draft: &Draft<'_>, path: &str, review: &mut Review) -> TraceSpec {
+/// The trace settings at `path`, of which some keys may be absent. Reports an empty window.
+pub(crate) fn decode_log(draft: &Draft<'_>, path: &str, review: &mut Review) -> TraceSpec {
     let node = |key: &str| draft.get(&format!("{path}.{key}"));
-    let (start, end) = (node("start").and_then(duration), node("end").and_then(duration));
+    let start = node("start").and_then(duration);
+    let end = node("end").and_then(duration);
     if let (Some(from), Some(to), Some(at)) = (start, end, node("end"))
         && from >= to
     {
         let mistake = Mistake::new(at.at, "this window of the log is empty", "ends before it starts");
-        review.push(mistake.also(draft.place(&format!("{path}.start")), "starts here"));
+        review.push(mistake.also(draft.key_span(&format!("{path}.start")), "starts here"));
     }
-    let models = node("model_mapping").map(Node::entries).unwrap_or_default();
     TraceSpec {
         layout: match draft.text(&format!("{path}.layout")).as_deref() {
             Some("mooncake") => Layout::Mooncake,
@@ -398,26 +406,24 @@ pub(crate) fn log(draft: &Draft<'_>, path: &str, review: &mut Review) -> TraceSp
         },
         start,
         end,
-        model_mapping: models.iter().filter_map(|own| Some((own.key.clone(), own.value.text()?.into_owned()))).collect(),
+        model_mapping: node("model_mapping").into_iter().flat_map(Node::string_pairs).collect(),
         match_output_length: draft.flag(&format!("{path}.match_output_length")).unwrap_or(false),
     }
 }
 
-/// The length that texts are brought to.
-fn shape(draft: &Draft<'_>, review: &Review) -> Option<TextShape> {
+fn decode_shape(draft: &Draft<'_>, review: &Review) -> Option<TextShape> {
     Some(TextShape {
-        tokens: draft.get("dataset.shape.tokens").and_then(quantity)?,
+        tokens: draft.read("dataset.shape.tokens", quantity)?,
         mode: if draft.text("dataset.shape.mode").as_deref() == Some("cap") { ShapeMode::Cap } else { ShapeMode::Exact },
         fill_from: draft.file("dataset.shape.fill_from", review),
     })
 }
 
-/// The turns of conversations.
-fn turns(draft: &Draft<'_>) -> Option<Turns> {
+fn decode_turns(draft: &Draft<'_>) -> Option<Turns> {
     draft.get("dataset.turns")?;
     Some(Turns {
-        think_time: draft.get("dataset.turns.think_time").and_then(wait),
-        max: draft.count("dataset.turns.max").and_then(|n| u32::try_from(n).ok()),
+        think_time: draft.read("dataset.turns.think_time", wait),
+        max: draft.count("dataset.turns.max"),
         keep_reasoning: draft.flag("dataset.turns.keep_reasoning").unwrap_or(false),
     })
 }

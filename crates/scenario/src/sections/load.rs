@@ -1,4 +1,4 @@
-//! `load`: how hard a case pushes, and for how long.
+//! `load`: arrival process or concurrency, and length of a case.
 
 use crate::fault::{Mistake, Review};
 use crate::schema_table::{Block, Default, Kind, Rule, conflicts_with, field, one_of, planned, requires};
@@ -13,35 +13,35 @@ use llmscen_core::stage::{RateStage, UserStage};
 
 const MOST: i64 = 1_000_000;
 
+const WITH_PATH: Rule = requires(&["path"])
+    .reason("there is no file here")
+    .help("Without `path`, the log is that of the dataset: set this key in `dataset.trace`.");
+
 static TRACE: Block = Block {
-    doc: "Arrivals as a log has them: of the dataset, where it is a trace, or of a file of its own.",
+    doc: "Arrivals of a log: that of the dataset if it is a trace, or a separate file.",
     short: None,
     fields: &[
-        field("path", Kind::File, "The log; without it the arrivals are those of `dataset: { kind: trace }`.")
-            .example("data/log.jsonl"),
-        field("speed", Kind::Number(f64::MIN_POSITIVE, f64::INFINITY), "How much faster than the log.").default("1").example("2"),
-        field("layout", dataset::LAYOUT, "With `path`: how its columns are named.")
+        field("path", Kind::File, "The log; by default the arrivals of `dataset: { kind: trace }`.").example("data/log.jsonl"),
+        field("speed", Kind::Number(f64::MIN_POSITIVE, f64::INFINITY), "Speed relative to the log.").default("1").example("2"),
+        field("layout", dataset::LAYOUT, "With `path`: names of its columns.")
             .defaults(Default::With("path", "auto"))
             .example("azure")
-            .rules(&[requires(&["path"])
-                .reason("there is no file here")
-                .help("Without `path` the log is the dataset's: set this key in `dataset.trace`.")]),
-        field("start", Kind::Leaf(&DURATION), "With `path`: only what arrived so long after the first request, or later.")
-            .example("5m")
-            .rules(&[requires(&["path"])
-                .reason("there is no file here")
-                .help("Without `path` the log is the dataset's: set this key in `dataset.trace`.")]),
-        field("end", Kind::Leaf(&SPAN), "With `path`: only what arrived before this.").example("10m").rules(&[requires(&[
-            "path",
-        ])
-        .reason("there is no file here")
-        .help("Without `path` the log is the dataset's: set this key in `dataset.trace`.")]),
+            .rules(&[WITH_PATH]),
+        field(
+            "start",
+            Kind::Leaf(&DURATION),
+            "With `path`: skip requests that arrived earlier than this, relative to the first one.",
+        )
+        .example("5m")
+        .rules(&[WITH_PATH]),
+        field("end", Kind::Leaf(&SPAN), "With `path`: skip requests that arrived later than this.")
+            .example("10m")
+            .rules(&[WITH_PATH]),
     ],
 };
 
-/// The keys of `load`.
 pub(crate) static LOAD: Block = Block {
-    doc: "How hard to push, and for how long. Exactly one of `concurrency`, `rate`, `stages`, `trace` and `static`; the first two with `requests`, `duration` or both. Where the entries of `mix` have rates, none of the five.",
+    doc: "Type and length of the load. Exactly one of `concurrency`, `rate`, `stages`, `trace` and `static`; the first two with `requests`, `duration` or both. If the entries of `mix` have rates, none of the five.",
     short: None,
     fields: &[
         field("concurrency", Kind::Whole(1, MOST), "Closed loop: number of virtual users. Each sends its next request when the previous one completes.")
@@ -52,24 +52,24 @@ pub(crate) static LOAD: Block = Block {
             "Open loop: mean arrival rate, independent of server speed. `burst` sends everything at time 0.",
         )
         .example("8/s").rules(&[one_of(&SHAPES, "open loop here").help(KEEP_ONE)]),
-        field("arrivals", Kind::Leaf(&ARRIVALS), "Open loop: how arrivals are spaced.")
+        field("arrivals", Kind::Leaf(&ARRIVALS), "Open loop: arrival process.")
             .defaults(Default::WithIn("rate", "stages", "poisson"))
             .example("{ gamma: 0.5 }"),
         field(
             "stages",
             Kind::List(&Kind::Block(&STAGE)),
-            "A load that changes, stage by stage: all with a `rate` (open loop) or all with a `concurrency` (closed loop). Each is also reported as a case of its own, `ID/stage=1` the first; `requests` and `duration` may end it earlier.",
+            "A load in stages: all with a `rate` (open loop) or all with a `concurrency` (closed loop). Each stage is also reported as a case, the first as `ID/stage=1`; `requests` and `duration` may end it earlier.",
         )
-        .example("[{ rate: 1/s, for: 30s }, { rate: 1/s -> 20/s, for: 2m }]").rules(&[one_of(&SHAPES, "stages here").help(KEEP_ONE), conflicts_with(&["search.vary"], &[]).message("a search over a load in stages").reason("each probe has one load").help("Use a `concurrency` or a `rate`: the search itself varies the load.")]),
-        field("trace", Kind::Block(&TRACE), "Open loop: requests leave when those of a log did. `{}` takes the dataset's own.")
+        .example("[{ rate: 1/s, for: 30s }, { rate: 1/s -> 20/s, for: 2m }]").rules(&[one_of(&SHAPES, "stages here").help(KEEP_ONE), conflicts_with(&["search.vary"], &[]).message("a search over a load in stages").reason("a probe has a constant load").help("Use a `concurrency` or a `rate`: the search varies the load.")]),
+        field("trace", Kind::Block(&TRACE), "Open loop: requests are sent at the arrival times of a log. `{}` uses that of the dataset.")
             .example("{ speed: 2 }").rules(&[one_of(&SHAPES, "arrivals of a log here").help(KEEP_ONE)]),
-        field("static", Kind::Block(&STATIC), "Closed loop in lockstep: a batch of requests is sent together, a number of times.")
+        field("static", Kind::Block(&STATIC), "Closed loop in lockstep: a number of batches, whose requests are sent together.")
             .example("{ batch: 16, rounds: 10 }").rules(&[one_of(&SHAPES, "batches here").help(KEEP_ONE)]),
-        field("spread", Kind::Leaf(&SPAN), "With `concurrency`: users start one after another, evenly over this span.")
+        field("spread", Kind::Leaf(&SPAN), "With `concurrency`: user starts are spread evenly over this time.")
             .example("10s"),
         field("max_in_flight", Kind::Whole(1, MOST), "Open loop: maximum in-flight requests. Further arrivals are dropped and counted.").example("256"),
-        field("requests", Kind::Leaf(&REQUESTS_LEAF), "Measured requests, or `10x` the concurrency.").example("200").rules(&[WITHOUT_STATIC, conflicts_with(&["dataset.turns"], &[]).reason("use `sessions`").beside("a session has several turns").help("`sessions: 50` is fifty conversations, each with all its turns.")]),
-        field("sessions", Kind::Leaf(&REQUESTS_LEAF), "With `dataset.turns`, in place of `requests`: measured conversations.")
+        field("requests", Kind::Leaf(&REQUESTS_LEAF), "Number of measured requests, or a multiple of the concurrency such as `10x`.").example("200").rules(&[WITHOUT_STATIC, conflicts_with(&["dataset.turns"], &[]).reason("use `sessions`").beside("a session has several turns").help("`sessions: 50` is fifty conversations with all their turns.")]),
+        field("sessions", Kind::Leaf(&REQUESTS_LEAF), "With `dataset.turns`, instead of `requests`: number of measured conversations.")
             .example("50").rules(&[WITHOUT_STATIC, requires(&["dataset.turns"]).reason("use `requests`").help("Sessions are conversations. Set `dataset.turns`, or use `requests`.")]),
         field("duration", Kind::Leaf(&SPAN), "Length of the sending phase; the first limit reached ends it.").example("60s").rules(&[WITHOUT_STATIC]),
         field("warmup", Kind::Leaf(&WARMUP_LEAF), "Warm-up, excluded from results: a request count, a multiple of the concurrency (`1x`), or a duration.")
@@ -81,70 +81,70 @@ pub(crate) static LOAD: Block = Block {
         field(
             "stop_when_saturated",
             Kind::Bool,
-            "Open loop: send nothing more once requests in flight and TTFT both surely grow with time. The case says since when.",
+            "Open loop: stop sending once requests in flight and TTFT both increase significantly over time. The case reports the time.",
         )
         .defaults(Default::With("rate", "false"))
-        .example("true").rules(&[conflicts_with(&["search.vary"], &[]).when("true").message("`stop_when_saturated` in a search").reason("a search stops hopeless probes by itself").help("Remove it: a probe ends as soon as no more requests could save it.")]),
+        .example("true").rules(&[conflicts_with(&["search.vary"], &[]).when("true").message("`stop_when_saturated` in a search").reason("a search stops hopeless probes itself").help("Remove it: a probe ends as soon as more requests cannot change its result.")]),
         planned("cooldown"),
     ],
 };
 
-/// The load of a case, and the file that its arrivals come from. Files what contradicts itself.
+/// The load of a case, and the file of its arrivals. Reports contradictions.
 pub(crate) fn decode(draft: &Draft<'_>, review: &mut Review) -> Option<(Load, Option<TraceFile>)> {
-    let (shape, fixed) = shape(draft, review)?;
+    let (shape, fixed) = decode_shape(draft, review)?;
     let users = shape.users().filter(|_| shape.end().is_none());
-    let because = if shape.closed() { "stages have no single one" } else { "an open loop has none" };
-    let requests = if draft.entry("load.static").is_some() { None } else { counted(draft).map(|entry| &entry.value) };
+    let because = if shape.closed() { "stages have no single concurrency" } else { "an open loop has no concurrency" };
+    let requests = if draft.entry("load.static").is_some() { None } else { counted_entry(draft).map(|entry| &entry.value) };
     for node in requests.into_iter().chain(draft.get("load.warmup")) {
         if users.is_none() && matches!(times(node), Some(Times::Concurrency(_))) {
             let mistake = Mistake::new(node.at, "a multiple of the concurrency, without a concurrency", because);
             review.push(mistake.help("Write a number of requests, or a duration."));
         }
     }
-    misplaced(draft, &shape, review);
-    let trace = trace(draft, review);
+    check_keys(draft, &shape, review);
+    let trace = decode_trace(draft, review);
     let load = Load {
         shape,
-        requests: fixed.or(requests.and_then(times).and_then(|times| times.of(users))),
-        duration: draft.get("load.duration").and_then(duration),
+        requests: fixed.or(requests.and_then(times).and_then(|times| times.count(users))),
+        duration: draft.read("load.duration", duration),
         warmup: warmup(draft.get("load.warmup")?, users)?,
-        graceful_stop: draft.get("load.graceful_stop").and_then(duration)?,
-        max_in_flight: draft.count("load.max_in_flight").and_then(|n| u32::try_from(n).ok()),
+        graceful_stop: draft.read("load.graceful_stop", duration)?,
+        max_in_flight: draft.count("load.max_in_flight"),
         stop_when_saturated: draft.flag("load.stop_when_saturated").unwrap_or(false),
-        spread: draft.get("load.spread").and_then(duration).unwrap_or_default(),
+        spread: draft.read("load.spread", duration).unwrap_or_default(),
     };
-    ends(draft, &load, requests.is_some(), review);
+    check_end(draft, &load, requests.is_some(), review);
     check_stages(draft, &load, review);
     check_static(draft, &load, review);
     Some((load, trace))
 }
 
-/// The number of requests; of conversations where the data has them, for then nobody knows how many requests they make.
-fn counted<'a>(draft: &Draft<'a>) -> Option<&'a Entry> {
+/// `requests`, or `sessions` for conversations, whose number of requests is not known.
+fn counted_entry<'a>(draft: &Draft<'a>) -> Option<&'a Entry> {
     let requests = draft.entry("load.requests");
     let sessions = draft.entry("load.sessions");
     if draft.dataset_entry("turns").is_some() { sessions.or(requests) } else { requests.or(sessions) }
 }
 
-/// The keys that make a load, of which only one may be set.
+/// Keys that define the shape, of which only one may be set.
 const SHAPES: [&str; 5] = ["concurrency", "rate", "stages", "trace", "static"];
 const KEEP_ONE: &str =
     "Keep one of them. To cap an open loop use `max_in_flight`; to drop an inherited key write `{first}: null`.";
 const WITHOUT_STATIC: Rule = conflicts_with(&["static"], &[])
     .reason("a second end")
-    .beside("its rounds end it")
-    .help("`batch` times `rounds` is the number of requests; leave this out.");
+    .beside("ends after its rounds")
+    .help("The number of requests is `batch` times `rounds`; remove this.");
 
-/// The shape, and the number of requests where it fixes that. Files one that is missing, or in the way of a mix.
-fn shape(draft: &Draft<'_>, review: &mut Review) -> Option<(Shape, Option<u64>)> {
+/// The shape, and the number of requests if the shape determines it. Reports a missing one, or one that conflicts with a mix.
+fn decode_shape(draft: &Draft<'_>, review: &mut Review) -> Option<(Shape, Option<u64>)> {
     let given: Vec<&Entry> = SHAPES.iter().filter_map(|key| draft.entry(&format!("load.{key}"))).collect();
     if let Some(total) = mix::total_rate(draft.root) {
-        return mixed(draft, total, &given, review).map(|shape| (shape, None));
+        return mix_shape(draft, total, &given, review).map(|shape| (shape, None));
     }
     let last = match given.as_slice() {
         [] => {
-            let mistake = Mistake::new(draft.place("load"), "no load shape", format!("needs {}", list(SHAPES, "or")));
-            let help = "`concurrency: 8` is a closed loop, `rate: 8/s` an open one, `trace: {}` one with the arrivals of a log; `stages` change over time, `static` sends in batches.";
+            let mistake = Mistake::new(draft.key_span("load"), "no load shape", format!("needs {}", list(SHAPES, "or")));
+            let help = "`concurrency: 8` is a closed loop, `rate: 8/s` an open loop, `trace: {}` replays the arrivals of a log, `stages` change over time, `static` sends batches.";
             review.push(mistake.help(help));
             return None;
         }
@@ -152,10 +152,10 @@ fn shape(draft: &Draft<'_>, review: &mut Review) -> Option<(Shape, Option<u64>)>
         _ => return None,
     };
     let shape = match last.key.as_str() {
-        "concurrency" => Shape::Closed { users: u32::try_from(last.value.whole()?).ok()? },
+        "concurrency" => Shape::Closed { users: u32::try_from(last.value.integer()?).ok()? },
         "rate" => match rate(&last.value)? {
             Rate::Burst => Shape::Burst,
-            Rate::PerSecond(rate) => Shape::Open { rate, arrival: draft.get("load.arrivals").and_then(arrivals)? },
+            Rate::PerSecond(rate) => Shape::Open { rate, arrival: draft.read("load.arrivals", arrivals)? },
         },
         "stages" => decode_stages(draft, last, review)?,
         "static" => return decode_static(draft).map(|(shape, requests)| (shape, Some(requests))),
@@ -164,56 +164,57 @@ fn shape(draft: &Draft<'_>, review: &mut Review) -> Option<(Shape, Option<u64>)>
     Some((shape, None))
 }
 
-/// The open loop of a mix whose entries have arrivals of their own, together so many a second. Files another shape.
-fn mixed(draft: &Draft<'_>, total: f64, given: &[&Entry], review: &mut Review) -> Option<Shape> {
+/// The open loop of a mix with rates, which add up to `total` per second. Reports another shape.
+fn mix_shape(draft: &Draft<'_>, total: f64, given: &[&Entry], review: &mut Review) -> Option<Shape> {
     if let Some(entry) = given.last() {
         let mistake = Mistake::new(entry.key_at, "entries of `mix` have their own rates", "another load here");
-        let mistake = mistake.also(draft.place("mix"), "arrivals of their own here");
+        let mistake = mistake.also(draft.key_span("mix"), "has its own arrivals");
         review.push(mistake.help(format!("Remove `{}` here, or give the entries a `weight` instead of a `rate`.", entry.key)));
         return None;
     }
     Some(Shape::Open { rate: total, arrival: draft.get("load.arrivals").map_or(Some(Arrival::Poisson), arrivals)? })
 }
 
-/// The file of a replay that has one. Files a replay of nothing, and a window into what is not here.
-fn trace(draft: &Draft<'_>, review: &mut Review) -> Option<TraceFile> {
+/// The file of a replay. Reports a replay without a log.
+fn decode_trace(draft: &Draft<'_>, review: &mut Review) -> Option<TraceFile> {
     let block = draft.entry("load.trace")?;
     if let Some(path) = draft.file("load.trace.path", review) {
-        return Some(TraceFile { path, spec: dataset::log(draft, "load.trace", review) });
+        return Some(TraceFile { path, spec: dataset::decode_log(draft, "load.trace", review) });
     }
     if let Some(mix) = draft.entry("mix") {
-        let mistake = Mistake::new(block.key_at, "a mix has no arrivals of its own", "needs a `path`");
-        let mistake = mistake.also(mix.key_at, "which entry's log would it be?");
-        review.push(mistake.help("`trace: { path: log.jsonl }` names the log whose arrivals all entries share."));
+        let mistake = Mistake::new(block.key_at, "a mix has no log", "needs a `path`");
+        let mistake = mistake.also(mix.key_at, "the log is ambiguous");
+        review.push(mistake.help("`trace: { path: log.jsonl }` is the log whose arrivals all entries share."));
         return None;
     }
     let kind = draft.entry("dataset.kind").filter(|kind| kind.value.text().as_deref() != Some("trace"));
-    if let Some(kind) = kind.filter(|_| !draft.swept("dataset.kind")) {
-        let mistake = Mistake::new(block.key_at, "a replay of no log", "needs a `path`");
-        let mistake = mistake.also(kind.value.at, "this data has no arrivals");
+    if let Some(kind) = kind.filter(|_| !draft.is_swept("dataset.kind")) {
+        let mistake = Mistake::new(block.key_at, "a replay without a log", "needs a `path`");
+        let mistake = mistake.also(kind.value.at, "this dataset has no arrivals");
         review.push(
-            mistake.help("`trace: { path: log.jsonl }` names the log; without a path it is that of `dataset: { kind: trace }`."),
+            mistake.help("`trace: { path: log.jsonl }` is the log; without a path it is that of `dataset: { kind: trace }`."),
         );
     }
     None
 }
 
-/// Files the keys that belong to another shape.
-fn misplaced(draft: &Draft<'_>, shape: &Shape, review: &mut Review) {
+/// Reports keys that belong to another shape.
+fn check_keys(draft: &Draft<'_>, shape: &Shape, review: &mut Review) {
     let (wrong, because): (&[&str], &str) = match shape {
-        _ if draft.swept("load.rate") => return,
+        _ if draft.is_swept("load.rate") => return,
         Shape::Closed { .. } if draft.entry("load.static").is_none() => {
-            (&["arrivals", "max_in_flight"], "`concurrency` makes a closed loop: requests follow one another")
+            (&["arrivals", "max_in_flight"], "`concurrency` is a closed loop: each user waits for the previous response")
         }
-        Shape::Closed { .. } | Shape::Static { .. } => {
-            (&["arrivals", "max_in_flight", "spread"], "In a static load requests leave when those before them are back")
-        }
+        Shape::Closed { .. } | Shape::Static { .. } => (
+            &["arrivals", "max_in_flight", "spread"],
+            "A static load sends the next requests when the previous ones are complete",
+        ),
         Shape::Users { .. } => {
             (&["arrivals", "max_in_flight", "spread"], "Stages of users are a closed loop, and a ramp spreads their starts")
         }
         Shape::Burst => (&["arrivals", "spread"], "`rate: burst` sends everything at time 0"),
         Shape::Replay { .. } => (&["arrivals", "spread"], "A log has its own arrivals"),
-        Shape::Open { .. } | Shape::Rates { .. } => (&["spread"], "An open loop has no users who could start"),
+        Shape::Open { .. } | Shape::Rates { .. } => (&["spread"], "An open loop has no users"),
     };
     let fills = matches!(shape, Shape::Open { .. } | Shape::Replay { .. });
     if let Some(entry) = draft.written("load.stop_when_saturated").filter(|entry| entry.value.data == Data::Bool(true) && !fills)
@@ -221,74 +222,74 @@ fn misplaced(draft: &Draft<'_>, shape: &Shape, review: &mut Review) {
         let mistake = Mistake::new(
             entry.key_at,
             "`stop_when_saturated` needs an open loop (`rate` or `trace`)",
-            "nothing arrives over time here",
+            "this load has no arrivals over time",
         );
-        review.push(mistake.help("It ends a `rate` or a `trace` that the server does not keep up with."));
+        review.push(mistake.help("It stops a `rate` or a `trace` that the server cannot keep up with."));
     }
     for entry in wrong.iter().filter_map(|key| draft.entry(&format!("load.{key}"))) {
         let with = if entry.key == "spread" { "concurrency" } else { "rate" };
-        let mistake = Mistake::new(entry.key_at, format!("`{}` goes with a {with}", entry.key), "has no meaning here");
+        let mistake = Mistake::new(entry.key_at, format!("`{}` needs a {with}", entry.key), "has no effect here");
         review.push(mistake.help(format!("{because}.")));
     }
 }
 
-fn ends(draft: &Draft<'_>, load: &Load, counted: bool, review: &mut Review) {
+fn check_end(draft: &Draft<'_>, load: &Load, counted: bool, review: &mut Review) {
     let burst = load.shape == Shape::Burst;
     let replay = matches!(load.shape, Shape::Replay { .. });
     let ends_itself = replay || load.shape.end().is_some() || draft.entry("load.static").is_some();
     if !counted && !ends_itself && (load.duration.is_none() || burst) {
         let count = if draft.dataset_entry("turns").is_some() { "sessions" } else { "requests" };
         let (message, label) = if burst {
-            (format!("a burst needs `{count}`"), "how many at once?".to_owned())
+            (format!("a burst needs `{count}`"), "how many requests?".to_owned())
         } else {
             ("this load has no end".to_owned(), format!("needs `{count}` or `duration`"))
         };
         let help = format!("For example `{count}: 200`, `duration: 60s` (not for a burst), or both.");
-        review.push(Mistake::new(draft.place("load"), message, label).help(help));
+        review.push(Mistake::new(draft.key_span("load"), message, label).help(help));
     }
     if burst && matches!(load.warmup, Warmup::Span(_)) {
-        let at = draft.place("load.warmup");
+        let at = draft.key_span("load.warmup");
         review.push(
-            Mistake::new(at, "a burst has no warm-up span", "everything is due at time 0").help("Write a number of requests."),
+            Mistake::new(at, "a burst cannot have a warm-up duration", "all requests are sent at time 0")
+                .help("Write a number of requests."),
         );
     }
 }
 
-/// The keys of an entry of `load.stages`.
 static STAGE: Block = Block {
-    doc: "A stage: a rate or a concurrency, and for how long. A step is two stages, a spike is three.",
+    doc: "A stage: a rate or a concurrency, and its length. A step is two stages, a spike is three.",
     short: None,
     fields: &[
         field(
             "rate",
             Kind::Leaf(&STAGE_RATE),
-            "Open loop: `8/s` throughout, from one rate to another in a straight line, or a wave around a mean. A stage that stays at `0/s` is a pause: it takes its time, and is not reported as a case or judged.",
+            "Open loop: a constant rate such as `8/s`, a linear ramp, or a sine wave around a mean. A stage at `0/s` is a pause: it takes its time, and is neither reported as a case nor judged.",
         )
         .example("1/s -> 20/s").rules(&[one_of(&["rate", "concurrency"], "open loop here").help("Keep one of them.")]),
         field(
             "concurrency",
             Kind::Leaf(&STAGE_USERS),
-            "Closed loop: a number of users, or a ramp from one number to another in even steps. A user who leaves does so when a request ends. A stage that stays at 0 is a pause.",
+            "Closed loop: a number of users, or a ramp in even steps. A user leaves when a request ends. A stage at 0 is a pause.",
         )
         .example("4 -> 64").rules(&[one_of(&["rate", "concurrency"], "closed loop here").help("Keep one of them.")]),
-        field("for", Kind::Leaf(&SPAN), "How long it takes.").required().example("30s"),
+        field("for", Kind::Leaf(&SPAN), "Length of the stage.").required().example("30s"),
     ],
 };
 
-/// The stages as a shape. Files lists that mix loops, and entries that are none.
+/// Decodes stages. Reports a list that mixes rates and concurrencies, and incomplete items.
 fn decode_stages(draft: &Draft<'_>, list: &Entry, review: &mut Review) -> Option<Shape> {
     let items = list.value.items();
     let kinds: Vec<&Entry> = items.iter().filter_map(|item| stage_load(item, review)).collect();
     if items.is_empty() {
         review.push(
-            Mistake::new(list.value.at, "a list without a stage", "is empty").help("For example `[{ rate: 8/s, for: 30s }]`."),
+            Mistake::new(list.value.at, "a list without stages", "is empty").help("For example `[{ rate: 8/s, for: 30s }]`."),
         );
     }
     let first = kinds.first()?;
     if let Some(other) = kinds.iter().find(|entry| entry.key != first.key) {
-        let mistake = Mistake::new(other.key_at, "stages of both loops in one list", format!("`{}` here", other.key));
+        let mistake = Mistake::new(other.key_at, "stages with both a rate and a concurrency", format!("`{}` here", other.key));
         let mistake = mistake.also(first.key_at, format!("`{}` here", first.key));
-        review.push(mistake.help("A rate makes an open loop and a concurrency a closed one: give all stages the same."));
+        review.push(mistake.help("A rate is an open loop and a concurrency a closed one: use one of them in all stages."));
         return None;
     }
     if kinds.len() < items.len() {
@@ -298,7 +299,7 @@ fn decode_stages(draft: &Draft<'_>, list: &Entry, review: &mut Review) -> Option
     let shape = if first.key == "rate" {
         let stage = |(entry, span): (&&Entry, _)| Some(RateStage { rate: stage_rate(&entry.value)?, span: span? });
         let stages = kinds.iter().zip(spans).map(stage).collect::<Option<Vec<_>>>()?;
-        Shape::Rates { stages: stages.into(), arrival: draft.get("load.arrivals").and_then(arrivals)? }
+        Shape::Rates { stages: stages.into(), arrival: draft.read("load.arrivals", arrivals)? }
     } else {
         let stage = |(entry, span): (&&Entry, _)| {
             let (from, to) = stage_users(&entry.value)?;
@@ -308,13 +309,13 @@ fn decode_stages(draft: &Draft<'_>, list: &Entry, review: &mut Review) -> Option
         Shape::Users { stages: stages.into() }
     };
     if shape.is_pause() {
-        review.push(Mistake::new(list.key_at, "these stages send nothing", "all of them are pauses"));
+        review.push(Mistake::new(list.key_at, "these stages send no requests", "all of them are pauses"));
         return None;
     }
     Some(shape)
 }
 
-/// The one load of a stage.
+/// The rate or the concurrency of a stage.
 fn stage_load<'a>(item: &'a Node, review: &mut Review) -> Option<&'a Entry> {
     match (item.entry("rate"), item.entry("concurrency")) {
         (Some(_), Some(_)) => None,
@@ -327,73 +328,70 @@ fn stage_load<'a>(item: &'a Node, review: &mut Review) -> Option<&'a Entry> {
     }
 }
 
-/// Files a warm-up that leaves nothing to measure, and warns of stages that a duration cuts off.
+/// Reports a warm-up as long as the stages; warns of stages after the end of the duration.
 fn check_stages(draft: &Draft<'_>, load: &Load, review: &mut Review) {
     let Some(end) = load.shape.end() else { return };
     if let Warmup::Span(span) = load.warmup {
         if span >= end {
             let mistake =
-                Mistake::new(draft.place("load.warmup"), "the warm-up takes all of the stages", "leaves nothing to measure");
-            review.push(mistake.help("The warm-up is the beginning of the first stages; they are not measured meanwhile."));
+                Mistake::new(draft.key_span("load.warmup"), "the warm-up is as long as the stages", "leaves nothing to measure");
+            review.push(mistake.help("The warm-up is the first part of the stages, which is not measured."));
         }
         let cut = load.until(Some(span)).unwrap_or(end);
-        cut_off(draft, load, cut, review);
+        warn_cut_off(draft, load, cut, review);
     } else if load.warmup == Warmup::Requests(0) {
-        cut_off(draft, load, load.lasts().unwrap_or(end), review);
+        warn_cut_off(draft, load, load.lasts().unwrap_or(end), review);
     }
 }
 
-fn cut_off(draft: &Draft<'_>, load: &Load, cut: llmscen_core::units::Nanos, review: &mut Review) {
+fn warn_cut_off(draft: &Draft<'_>, load: &Load, cut: llmscen_core::units::Nanos, review: &mut Review) {
     if let Some(index) = load.shape.stages().iter().position(|stage| stage.0 >= cut) {
-        review.warn(
-            draft.place("load.duration"),
-            format!("stage {} begins after the duration has ended, and is not run", index + 1),
-        );
+        review.warn(draft.key_span("load.duration"), format!("stage {} starts after the duration and is not run", index + 1));
     }
 }
 
 const BARRIER: Kind = Kind::Choice(
     &[
         ("round", "Wait for the whole batch before sending the next"),
-        ("none", "A request follows each that ends, as in a closed loop of `batch` users"),
+        ("none", "Send a request when one ends, as in a closed loop of `batch` users"),
     ],
     &[],
 );
 
-/// The keys of `load.static`.
 static STATIC: Block = Block {
-    doc: "The offline mode: batches of requests, all of which are sent at once. `batch` times `rounds` is the number of requests.",
+    doc: "Offline mode: batches of requests that are sent at once. `batch` times `rounds` is the number of requests.",
     short: None,
     fields: &[
-        field("batch", Kind::Whole(1, MOST), "Requests that leave together.").required().example("16"),
-        field("rounds", Kind::Whole(1, MOST), "How many times.").required().example("10"),
-        field("barrier", BARRIER, "What a request waits for.").default("round").example("none"),
+        field("batch", Kind::Whole(1, MOST), "Requests per batch.").required().example("16"),
+        field("rounds", Kind::Whole(1, MOST), "Number of batches.").required().example("10"),
+        field("barrier", BARRIER, "When the next request is sent.").default("round").example("none"),
     ],
 };
 
-/// The shape, and how many requests it measures.
+/// The shape and its number of requests.
 fn decode_static(draft: &Draft<'_>) -> Option<(Shape, u64)> {
-    let (batch, rounds) = (draft.count("load.static.batch")?, draft.count("load.static.rounds")?);
-    let requests = batch.saturating_mul(rounds);
-    let batch = u32::try_from(batch).ok()?;
+    let batch: u32 = draft.count("load.static.batch")?;
+    let rounds: u64 = draft.count("load.static.rounds")?;
+    let requests = u64::from(batch).saturating_mul(rounds);
     match draft.text("load.static.barrier")?.as_ref() {
         "none" => Some((Shape::Closed { users: batch }, requests)),
         _ => Some((Shape::Static { batch }, requests)),
     }
 }
 
-/// Files another end beside the rounds, and a warm-up that is no number of whole rounds.
+/// Reports a warm-up that is not a whole number of rounds.
 fn check_static(draft: &Draft<'_>, load: &Load, review: &mut Review) {
     if draft.entry("load.static").is_none() {
         return;
     }
     let Shape::Static { batch } = load.shape else { return };
-    let whole = match load.warmup {
+    let is_whole = match load.warmup {
         Warmup::Requests(requests) => requests % u64::from(batch) == 0,
         Warmup::Span(_) => false,
     };
-    if !whole {
-        let mistake = Mistake::new(draft.place("load.warmup"), "the warm-up is no number of whole rounds", "cuts a round in two");
-        review.push(mistake.help(format!("`warmup: 1x` is one round, here {batch} requests, `2x` two.")));
+    if !is_whole {
+        let mistake =
+            Mistake::new(draft.key_span("load.warmup"), "the warm-up is not a whole number of rounds", "ends within a round");
+        review.push(mistake.help(format!("`warmup: 1x` is one round, here {batch} requests; `2x` is two.")));
     }
 }

@@ -1,11 +1,11 @@
-//! `mix`: several kinds of requests under one load.
+//! `mix`: several traffic classes under one load.
 
 use crate::fault::{Mistake, Review};
 use crate::rules;
 use crate::schema_table::{Block, Kind, field};
 use crate::sections::scenario::SCENARIO;
 use crate::sections::{Draft, dataset, request};
-use crate::suggest::{list, near};
+use crate::suggest::{list, meant_or, nearest};
 use crate::tree::{Data, Node};
 use crate::values::load::{RATE, Rate, rate};
 use crate::values::text::NAME;
@@ -14,9 +14,8 @@ use llmscen_core::api::Api;
 use llmscen_core::mix::{Entry, Pull};
 use std::collections::BTreeSet;
 
-/// The keys of an entry of `mix`.
 pub(crate) static MIX: Block = Block {
-    doc: "Kinds of requests that share one load. By `weight` each request is drawn by the seed, and `load` is of any shape; by `rate` each entry has arrivals of its own, and `load` says the rest. In a limit, `group=NAME` counts the requests of one entry; where its data has groups, they are `NAME/GROUP`. An entry's requests are the same whatever the others do: each draws from a seed of its own, and `{{ seq }}` counts its own; entries that share data share its rows. In a matrix or `--set`, `mix.NAME.weight` is a path.",
+    doc: "Traffic classes that share one load. With `weight` each request is drawn from the seed, and `load` can have any shape; with `rate` each entry has its own arrivals, and `load` has the rest. In a limit, `group=NAME` selects the requests of one entry; if its dataset has groups, they are `NAME/GROUP`. The requests of an entry do not depend on the others: each has its own seed, and `{{ seq }}` counts per entry; entries with the same dataset share its rows. In a matrix or `--set`, `mix.NAME.weight` is a path.",
     short: None,
     fields: &[
         field("name", Kind::Leaf(&NAME), "Name of this traffic class; used as the `group` tag in results.")
@@ -25,29 +24,32 @@ pub(crate) static MIX: Block = Block {
         field(
             "weight",
             Kind::Number(0.0, 1e9),
-            "Its share of the requests, over the sum of all weights. Without a rate it is 1.",
+            "Its share of the requests, relative to the sum of all weights. The default is 1, unless there are rates.",
         )
         .example("3"),
-        field("rate", Kind::Leaf(&RATE), "Its own open loop; then every entry has one, and `load` no shape.").example("5/s"),
-        field("request", Kind::Over(&request::REQUEST), "Each key takes the place of that of `request`.")
-            .example("{ max_tokens: 64 }"),
-        field("dataset", Kind::Block(&dataset::DATASET), "Takes the place of `dataset` as a whole.")
-            .example("{ kind: prompt, text: Hi }"),
+        field(
+            "rate",
+            Kind::Leaf(&RATE),
+            "Arrival rate of this entry (open loop); then every entry needs one, and `load` has no shape.",
+        )
+        .example("5/s"),
+        field("request", Kind::Over(&request::REQUEST), "Keys that override those of `request`.").example("{ max_tokens: 64 }"),
+        field("dataset", Kind::Block(&dataset::DATASET), "Replaces `dataset`.").example("{ kind: prompt, text: Hi }"),
     ],
 };
 
-fn items(root: &Node) -> &[Node] {
-    root.get("mix").map(Node::items).unwrap_or_default()
+fn mix_items(root: &Node) -> &[Node] {
+    root.items_at("mix")
 }
 
-/// Whether an entry has arrivals of its own.
-fn by_rate(root: &Node) -> bool {
-    items(root).iter().any(|item| item.get("rate").is_some())
+/// Whether an entry has a rate.
+fn has_rates(root: &Node) -> bool {
+    mix_items(root).iter().any(|item| item.get("rate").is_some())
 }
 
-/// The arrivals per second of all entries together; None where entries have no arrivals of their own.
+/// The sum of the rates per second. None where entries have weights.
 pub(crate) fn total_rate(root: &Node) -> Option<f64> {
-    by_rate(root).then(|| items(root).iter().filter_map(per_second).sum())
+    has_rates(root).then(|| mix_items(root).iter().filter_map(per_second).sum())
 }
 
 fn per_second(item: &Node) -> Option<f64> {
@@ -57,68 +59,68 @@ fn per_second(item: &Node) -> Option<f64> {
     }
 }
 
-/// Spells out what holds where it is left out: weights of 1, or arrivals by chance.
+/// Writes the defaults: weights of 1, or Poisson arrivals.
 pub(crate) fn normalize(root: &mut Node, swept: &dyn Fn(&str) -> bool) {
-    if by_rate(root) {
+    if has_rates(root) {
         if root.get("load.arrivals").is_none() && !swept("load.arrivals") && root.get("load").is_some() {
-            let at = tree::Span { end: root.at.start, ..root.at };
+            let at = root.at.before();
             root.set("load.arrivals", at, Node::new(at, Data::Text("poisson".to_owned())));
         }
         return;
     }
-    for index in 0..items(root).len() {
+    for index in 0..mix_items(root).len() {
         let at = root.at;
-        let at = tree::Span { end: at.start, ..at };
+        let at = at.before();
         if root.get(&format!("mix.{index}.weight")).is_none() {
             root.set(&format!("mix.{index}.weight"), at, Node::new(at, Data::Int(1)));
         }
     }
 }
 
-/// The entries of a case. Files what contradicts itself; None where something is wrong, nothing where there is no mix.
+/// The entries of a case; empty without a mix. Reports contradictions; None where there is an error.
 pub(crate) fn decode(draft: &Draft<'_>, review: &mut Review) -> Option<Vec<Entry>> {
-    let Some(own) = draft.entry("mix") else { return Some(Vec::new()) };
-    let items = own.value.items();
+    let Some(mix) = draft.entry("mix") else { return Some(Vec::new()) };
+    let items = mix.value.items();
     let before = review.count();
     if items.is_empty() {
-        let mistake = Mistake::new(own.value.at, "a mix without entries", "is empty");
+        let mistake = Mistake::new(mix.value.at, "a mix without entries", "is empty");
         review.push(mistake.help("For example `mix: [{ name: chat, weight: 3 }, { name: summarise }]`, or leave `mix` out."));
     }
-    twice(items, review);
-    pulls(items, review);
-    nobody(draft, review);
-    let entries: Vec<Option<Entry>> = items.iter().map(|item| entry(draft, item, review)).collect();
+    check_names(items, review);
+    check_weights(items, review);
+    warn_unused_dataset(draft, review);
+    let entries: Vec<Option<Entry>> = items.iter().map(|item| decode_entry(draft, item, review)).collect();
     let entries: Option<Vec<Entry>> = entries.into_iter().collect();
-    (review.count() == before).then_some(entries).flatten().inspect(|entries| one_path(draft, entries, review))
+    (review.count() == before).then_some(entries).flatten().inspect(|entries| check_streams(draft, entries, review))
 }
 
-fn twice(items: &[Node], review: &mut Review) {
-    let mut seen: Vec<(String, tree::Span)> = Vec::new();
+fn check_names(items: &[Node], review: &mut Review) {
+    let mut names: Vec<(String, tree::Span)> = Vec::new();
     for node in items.iter().filter_map(|item| item.get("name")) {
         let name = node.text().unwrap_or_default().into_owned();
-        match seen.iter().find(|(other, _)| *other == name) {
+        match names.iter().find(|(other, _)| *other == name) {
             Some((_, first)) => {
-                let mistake = Mistake::new(node.at, format!("two entries are called `{name}`"), "the second one");
+                let mistake = Mistake::new(node.at, format!("two entries have the name `{name}`"), "the second one");
                 review.push(
                     mistake
                         .also(*first, "the first one")
                         .help("Each `mix` entry needs a unique `name`; results are grouped by it."),
                 );
             }
-            None => seen.push((name, node.at)),
+            None => names.push((name, node.at)),
         }
     }
 }
 
-/// Files weights beside rates, rates that are none, and weights that leave nothing.
-fn pulls(items: &[Node], review: &mut Review) {
+/// Reports weights combined with rates, bursts, and weights that are all 0.
+fn check_weights(items: &[Node], review: &mut Review) {
     let rated = items.iter().find_map(|item| item.entry_at("rate"));
     let weighed = |item: &'_ Node| item.entry_at("weight").map(|entry| entry.key_at);
     let Some(rated) = rated else {
         let weights = items.iter().filter_map(|item| item.get("weight"));
         let at = weights.clone().next().map(|node| node.at);
         if let Some(at) = at.filter(|_| weights.filter_map(Node::number).sum::<f64>() <= 0.0) {
-            let mistake = Mistake::new(at, "all weights are 0", "nothing would be sent");
+            let mistake = Mistake::new(at, "all weights are 0", "no request would be sent");
             review.push(mistake.help("At least one entry needs a weight above 0."));
         }
         return;
@@ -128,40 +130,40 @@ fn pulls(items: &[Node], review: &mut Review) {
             weighed(item).or_else(|| item.get("rate").is_none().then_some(item.get("name").map_or(item.at, |name| name.at)));
         if let Some(at) = odd {
             let label = if weighed(item).is_some() { "a weight" } else { "no rate" };
-            let mistake = Mistake::new(at, "a mix is by weight or by rate", label).also(rated.key_at, "a rate here");
-            review.push(mistake.help("Give every entry a `rate`, or every one a `weight` and `load` the rate."));
+            let mistake = Mistake::new(at, "a mix needs either weights or rates", label).also(rated.key_at, "a rate here");
+            review.push(mistake.help("Give every entry a `rate`, or every entry a `weight` and `load` the rate."));
         } else if per_second(item).is_none()
             && let Some(node) = item.get("rate")
         {
-            let mistake = Mistake::new(node.at, "an entry has no burst", "needs a rate such as `5/s`");
-            review.push(mistake.help("`load: { rate: burst }` with weights sends all of a mix at once."));
+            let mistake = Mistake::new(node.at, "an entry cannot be a burst", "needs a rate such as `5/s`");
+            review.push(mistake.help("`load: { rate: burst }` with weights sends all requests of a mix at once."));
         }
     }
 }
 
-/// Warns of data that no entry takes.
-fn nobody(draft: &Draft<'_>, review: &mut Review) {
-    let unused = || draft.written("dataset").filter(|_| items(draft.root).iter().all(|item| item.get("dataset").is_some()));
+/// Warns of a `dataset` that no entry uses.
+fn warn_unused_dataset(draft: &Draft<'_>, review: &mut Review) {
+    let unused = || draft.written("dataset").filter(|_| mix_items(draft.root).iter().all(|item| item.get("dataset").is_some()));
     if let Some(entry) = unused() {
-        review.warn(entry.key_at, "every entry of `mix` has a `dataset` of its own: this one is not used");
+        review.warn(entry.key_at, "every entry of `mix` has a `dataset`: this one is not used");
     }
 }
 
-/// Files axes of a matrix or a search that lead to an entry which is not there.
-pub(crate) fn axes(root: &Node, axes: &BTreeSet<String>, review: &mut Review) {
-    let items = items(root);
-    let names: Vec<String> = items.iter().filter_map(|item| Some(item.get("name")?.text()?.into_owned())).collect();
+/// Reports swept or searched paths of entries that do not exist.
+pub(crate) fn check_axes(root: &Node, axes: &BTreeSet<String>, review: &mut Review) {
+    let items = mix_items(root);
+    let names: Vec<String> = items.iter().filter_map(|item| Some(item.get("name")?.string()?)).collect();
     let names = || names.iter().map(String::as_str);
     for path in axes {
         let Some((name, _)) = path.strip_prefix("mix.").and_then(|rest| rest.split_once('.')) else { continue };
         let index = name.parse().is_ok_and(|index: usize| index < items.len());
-        if index || names().any(|own| own == name) {
+        if index || names().any(|known| known == name) {
             continue;
         }
-        let label = near(name, names()).map_or("has no such entry".to_owned(), |meant| format!("did you mean `{meant}`?"));
+        let label = meant_or(nearest(name, names()), "has no such entry");
         let section = if root.get("search.vary").and_then(Node::text).as_deref() == Some(path) { "search" } else { "matrix" };
         let at = root.entry_at(section).map_or(root.at, |entry| entry.key_at);
-        let mistake = Mistake::new(at, format!("`{path}` leads to no entry of `mix`"), label);
+        let mistake = Mistake::new(at, format!("`{path}` does not refer to an entry of `mix`"), label);
         let exist =
             if items.is_empty() { "There is no `mix`.".to_owned() } else { format!("Entries are {}.", list(names(), "and")) };
         review.section = section.to_owned();
@@ -169,21 +171,21 @@ pub(crate) fn axes(root: &Node, axes: &BTreeSet<String>, review: &mut Review) {
     }
 }
 
-/// One entry, decoded in the place of what the scenario says for all.
-fn entry(draft: &Draft<'_>, item: &Node, review: &mut Review) -> Option<Entry> {
-    let name = item.get("name")?.text()?.into_owned();
+/// Decodes an entry, which inherits from the scenario.
+fn decode_entry(draft: &Draft<'_>, item: &Node, review: &mut Review) -> Option<Entry> {
+    let name = item.get("name")?.string()?;
     if item.get("dataset").or(draft.get("dataset.kind")).is_none() {
-        let mistake = Mistake::new(item.get("name")?.at, format!("`{name}` has no dataset"), "what does it ask?");
-        review.push(mistake.help("Give it a `dataset`, or the scenario one for all entries that have none."));
+        let mistake = Mistake::new(item.get("name")?.at, format!("`{name}` has no dataset"), "needs a dataset");
+        review.push(mistake.help("Give it a `dataset`, or set one for all entries that have none."));
         return None;
     }
-    for (key, alike) in [("extract", "entries of a mix are read alike"), ("keep", "of all entries of a mix the same is kept")] {
-        if let Some(own) = item.entry_at(&format!("request.{key}")) {
-            let mistake = Mistake::new(own.key_at, alike, "cannot differ");
-            review.push(mistake.help(format!("Write `{key}` into the scenario's own `request`: it is for all entries.")));
+    for (key, message) in [("extract", "entries of a mix share `extract`"), ("keep", "entries of a mix share `keep`")] {
+        if let Some(entry) = item.entry_at(&format!("request.{key}")) {
+            let mistake = Mistake::new(entry.key_at, message, "cannot differ");
+            review.push(mistake.help(format!("Write `{key}` into the top-level `request`: it applies to all entries.")));
         }
     }
-    let root = own(draft, item);
+    let root = scenario_of_entry(draft, item);
     let line = Draft { root: &root, ..*draft };
     rules::check(&line, "dataset", true, review);
     let dataset = dataset::decode(&line, review);
@@ -196,12 +198,12 @@ fn entry(draft: &Draft<'_>, item: &Node, review: &mut Review) -> Option<Entry> {
     Some(Entry { name, pull, request: request?, dataset: dataset? })
 }
 
-/// The scenario as if there were this entry alone.
-fn own(draft: &Draft<'_>, item: &Node) -> Node {
+/// The scenario with this entry alone.
+fn scenario_of_entry(draft: &Draft<'_>, item: &Node) -> Node {
     let mut root = draft.root.clone();
     root.remove("mix");
     if let Some(data) = item.entry_at("dataset") {
-        root.put("dataset", data.key_at, data.value.clone());
+        root.set_key("dataset", data.key_at, data.value.clone());
     }
     for entry in item.get("request").map(Node::entries).unwrap_or_default() {
         root.set(&format!("request.{}", entry.key), entry.key_at, entry.value.clone());
@@ -211,15 +213,15 @@ fn own(draft: &Draft<'_>, item: &Node) -> Node {
     root
 }
 
-/// Files entries of which only some are streamed, where the protocol says by the path whether a response is.
-fn one_path(draft: &Draft<'_>, entries: &[Entry], review: &mut Review) {
-    let apart = |api: &Api| api.path(true) != api.path(false);
-    let Some(api) = draft.api().filter(apart) else { return };
+/// Reports entries that differ in `stream` where the protocol's path depends on it.
+fn check_streams(draft: &Draft<'_>, entries: &[Entry], review: &mut Review) {
+    let differs_by_stream = |api: &Api| api.path(true) != api.path(false);
+    let Some(api) = draft.api().filter(differs_by_stream) else { return };
     let mut streams = entries.iter().map(|entry| entry.request.stream);
     let first = streams.next();
     if streams.any(|stream| Some(stream) != first) {
-        let mistake = Mistake::new(draft.place("mix"), "entries of a mix share one path", "some are streamed, some are not");
-        review.push(mistake.help(format!("{api} says by its path whether it streams: set `stream` alike for all entries.")));
+        let mistake = Mistake::new(draft.key_span("mix"), "entries of a mix share one path", "some are streamed, some are not");
+        review.push(mistake.help(format!("The path of {api} depends on streaming: set the same `stream` for all entries.")));
     }
 }
 

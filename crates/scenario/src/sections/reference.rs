@@ -1,9 +1,9 @@
-//! `reference`: figures that limits are relative to, written in the scenario.
+//! `reference`: values in the scenario that limits are relative to.
 
 use crate::check::{parse_subject, parse_value};
 use crate::fault::{Mistake, Review};
 use crate::schema_table::Leaf;
-use crate::suggest::{list, near};
+use crate::suggest::{list, meant_or, nearest};
 use crate::tree::{Data, Entry, Node, Span};
 use crate::values::expect;
 use llmscen_core::baseline::Known;
@@ -14,14 +14,13 @@ use llmscen_core::stats::distributions::score;
 use std::collections::BTreeSet;
 
 const EXPECTED: &str = "a table such as `{ output_tps: { \"load.concurrency=1\": 420 } }`";
-/// The keys of a value that is not certain.
+/// Keys of a value with its uncertainty.
 const PARTS: [&str; 4] = ["value", "low", "high", "sd"];
 
-/// Metric → a value for all cases, or values by case.
 pub(crate) static REFERENCE: Leaf =
     Leaf { expected: EXPECTED, sweepable: false, schema: || serde_json::json!({ "type": "object" }), check };
 
-/// A value with what is known of its uncertainty.
+/// A value with its uncertainty.
 struct Stated {
     value: f64,
     ends: Option<(f64, f64)>,
@@ -34,49 +33,53 @@ fn check(node: &Node, review: &mut Review) {
     }
     for entry in node.entries() {
         match parse_subject(&entry.key) {
-            Ok(subject) => figures(&entry.value, &subject, review),
+            Ok(subject) => check_values(&entry.value, &subject, review),
             Err(error) => {
-                let mistake = Mistake::new(entry.key_at, error.message, error.label);
-                review.push(error.help.into_iter().fold(mistake, Mistake::help));
+                review.push(error.into_mistake(entry.key_at));
             }
         }
     }
 }
 
-fn figures(node: &Node, subject: &Subject, review: &mut Review) {
+fn check_values(node: &Node, subject: &Subject, review: &mut Review) {
     if node.is_open() {
         return;
     }
-    if !by_case(node) {
-        stated(node, subject, review);
+    if !has_cases(node) {
+        read_value(node, subject, review);
         return;
     }
     for entry in node.entries() {
-        if labels(&entry.key).is_none() {
-            let mistake = Mistake::new(entry.key_at, format!("`{}` names no case", entry.key), "expected `path=value`");
-            review.push(mistake.help("A case is named by its matrix values: \"load.concurrency=16,request.max_tokens=128\"."));
+        if parse_labels(&entry.key).is_none() {
+            let mistake = Mistake::new(entry.key_at, format!("`{}` is not a case", entry.key), "expected `path=value`");
+            review.push(
+                mistake.help("Cases are identified by their matrix values: \"load.concurrency=16,request.max_tokens=128\"."),
+            );
         }
-        stated(&entry.value, subject, review);
+        read_value(&entry.value, subject, review);
     }
 }
 
-/// Whether values differ from case to case.
-fn by_case(node: &Node) -> bool {
+/// Whether it has a value per case.
+fn has_cases(node: &Node) -> bool {
     matches!(node.data, Data::Map(_)) && node.entries().iter().all(|entry| !PARTS.contains(&entry.key.as_str()))
 }
 
-fn stated(node: &Node, subject: &Subject, review: &mut Review) -> Option<Stated> {
+fn read_value(node: &Node, subject: &Subject, review: &mut Review) -> Option<Stated> {
     if !matches!(node.data, Data::Map(_)) {
-        return Some(Stated { value: number(node, subject, review)?, ends: None, sd: None });
+        return Some(Stated { value: read_number(node, subject, review)?, ends: None, sd: None });
     }
-    if let Some(strange) = node.entries().iter().find(|entry| !PARTS.contains(&entry.key.as_str())) {
-        let label = near(&strange.key, PARTS).map_or("does not exist".to_owned(), |near| format!("did you mean `{near}`?"));
-        let mistake = Mistake::new(strange.key_at, format!("unknown key `{}`", strange.key), label);
+    if let Some(unknown) = node.entries().iter().find(|entry| !PARTS.contains(&entry.key.as_str())) {
+        let label = meant_or(nearest(&unknown.key, PARTS), "does not exist");
+        let mistake = Mistake::new(unknown.key_at, format!("unknown key `{}`", unknown.key), label);
         review.push(mistake.help("A value has `value`, and `low` and `high`, or `sd`."));
         return None;
     }
-    let mut part = |key: &str| node.get(key).map(|own| number(own, subject, review));
-    let (value, low, high, sd) = (part("value"), part("low"), part("high"), part("sd"));
+    let mut part = |key: &str| node.get(key).map(|part_node| read_number(part_node, subject, review));
+    let value = part("value");
+    let low = part("low");
+    let high = part("high");
+    let sd = part("sd");
     let wrong = match (value, low, high, sd) {
         (Some(Some(value)), Some(Some(low)), Some(Some(high)), None) if low <= value && value <= high => {
             return Some(Stated { value, ends: Some((low, high)), sd: None });
@@ -86,9 +89,9 @@ fn stated(node: &Node, subject: &Subject, review: &mut Review) -> Option<Stated>
         }
         (Some(None), ..) | (_, Some(None), ..) | (_, _, Some(None), _) | (.., Some(None)) => return None,
         (None, ..) => "`value` is missing",
-        (_, Some(_), Some(_), None) => "`value` must lie between `low` and `high`",
+        (_, Some(_), Some(_), None) => "`value` must be between `low` and `high`",
         (_, Some(_), Some(_), Some(_)) => "either `low` and `high`, or `sd`",
-        _ => "`low` and `high` go together, and without `sd`",
+        _ => "`low` and `high` must be used together, and without `sd`",
     };
     review.push(
         Mistake::new(node.at, "an uncertain reference is incomplete", wrong)
@@ -97,30 +100,29 @@ fn stated(node: &Node, subject: &Subject, review: &mut Review) -> Option<Stated>
     None
 }
 
-fn number(node: &Node, subject: &Subject, review: &mut Review) -> Option<f64> {
+fn read_number(node: &Node, subject: &Subject, review: &mut Review) -> Option<f64> {
     let text = match &node.data {
         Data::Text(text) => text.clone(),
         Data::Int(_) | Data::Float(_) => node.json().to_string(),
         _ => {
-            let mistake = Mistake::new(node.at, "a reference is a number", format!("this is {}", node.noun()));
-            review.push(mistake.help(format!("With its unit, where it is a time or a share: {EXPECTED}.")));
+            let mistake = Mistake::new(node.at, "a reference must be a number", format!("this is {}", node.noun()));
+            review.push(mistake.help(format!("With a unit, if it is a time or a share: {EXPECTED}.")));
             return None;
         }
     };
     match parse_value(&text, subject) {
         Ok(value) => Some(value),
         Err(error) => {
-            let at = review.sources.part(node, &text, error.range);
-            let mistake = Mistake::new(at, error.message, error.label);
-            review.push(error.help.into_iter().fold(mistake, Mistake::help));
+            let at = review.sources.part(node, &text, error.range.clone());
+            review.push(error.into_mistake(at));
             None
         }
     }
 }
 
-/// The matrix values that a key such as `load.concurrency=16,request.max_tokens=128` names.
-fn labels(key: &str) -> Option<Labels> {
-    let nowhere = Span { file: 0, start: 0, end: 0 };
+/// The labels in a key such as `load.concurrency=16,request.max_tokens=128`.
+fn parse_labels(key: &str) -> Option<Labels> {
+    let nowhere = Span::default();
     let pair = |pair: &str| {
         let (path, value) = pair.split_once('=')?;
         let value = Node::new(nowhere, Data::plain(value.trim())).scalar()?;
@@ -129,34 +131,33 @@ fn labels(key: &str) -> Option<Labels> {
     key.split(',').map(pair).collect::<Option<Vec<_>>>().map(Labels)
 }
 
-/// Files keys that name what the matrix does not sweep.
-pub(crate) fn axes(root: &Node, apart: &BTreeSet<String>, review: &mut Review) {
-    let tables = root.get("reference").map(Node::entries).unwrap_or_default().iter().filter(|entry| by_case(&entry.value));
+/// Reports keys with paths that the matrix does not sweep.
+pub(crate) fn check_axes(root: &Node, swept_paths: &BTreeSet<String>, review: &mut Review) {
+    let tables = root.entries_at("reference").iter().filter(|entry| has_cases(&entry.value));
     for key in tables.flat_map(|table| table.value.entries()) {
-        for (path, _) in labels(&key.key).unwrap_or_default().0.iter().filter(|(path, _)| !apart.contains(path)) {
-            let label = near(path, apart.iter().map(String::as_str));
-            let label = label.map_or("is not swept".to_owned(), |meant| format!("did you mean `{meant}`?"));
-            let swept = list(apart.iter().map(String::as_str), "and");
-            let mistake = Mistake::new(key.key_at, format!("`{path}` does not tell cases apart"), label);
-            review.push(mistake.help(format!("A reference names what the matrix sweeps; here that is {swept}.")));
+        for (path, _) in parse_labels(&key.key).unwrap_or_default().0.iter().filter(|(path, _)| !swept_paths.contains(path)) {
+            let label = meant_or(nearest(path, swept_paths.iter().map(String::as_str)), "is not swept");
+            let swept = list(swept_paths.iter().map(String::as_str), "and");
+            let mistake = Mistake::new(key.key_at, format!("`{path}` is not swept"), label);
+            review.push(mistake.help(format!("Keys of a reference are paths of the matrix; here {swept}.")));
         }
     }
 }
 
-/// What the reference says about a check in a case; `place` is where the limit stands. Files what is missing.
-pub(crate) fn known(root: &Node, check: &Check, case: &Case, place: Span, review: &mut Review) -> Option<Known> {
+/// The reference's value for a check of a case; `place` is the span of the limit. Reports a missing value.
+pub(crate) fn find_value(root: &Node, check: &Check, case: &Case, limit_at: Span, review: &mut Review) -> Option<Known> {
     let table = root.get("reference")?;
     let name = check.subject.to_string();
-    let same = |entry: &&Entry| parse_subject(&entry.key).is_ok_and(|own| own == check.subject);
+    let same = |entry: &&Entry| parse_subject(&entry.key).is_ok_and(|subject| subject == check.subject);
     let Some(entry) = table.entries().iter().find(same) else {
         let names = || table.entries().iter().map(|entry| entry.key.as_str());
-        let label = near(&name, names()).map_or("does not exist there".to_owned(), |near| format!("it has `{near}`"));
-        let mistake = Mistake::new(place, format!("`reference` has no `{}`", check.figure_name()), label);
+        let label = nearest(&name, names()).map_or("does not exist in it".to_owned(), |near| format!("it has `{near}`"));
+        let mistake = Mistake::new(limit_at, format!("`reference` has no `{}`", check.figure_name()), label);
         review.push(mistake.help(format!("It has {}.", list(names(), "and"))));
         return None;
     };
-    let node = if by_case(&entry.value) { of_case(entry, case, place, review)? } else { &entry.value };
-    let stated = stated(node, &check.subject, review)?;
+    let node = if has_cases(&entry.value) { find_case_value(entry, case, limit_at, review)? } else { &entry.value };
+    let stated = read_value(node, &check.subject, review)?;
     let level = if let Confidence::Level(level) = check.confidence { Some(level) } else { None };
     let (low, high) = match (stated.ends, stated.sd, level) {
         (Some(ends), ..) => ends,
@@ -166,18 +167,19 @@ pub(crate) fn known(root: &Node, check: &Check, case: &Case, place: Span, review
     Some(Known { value: stated.value, low: Some(low), high: Some(high), n: None, spread: None })
 }
 
-/// The value that names most of a case's matrix values, and no other ones.
-fn of_case<'a>(entry: &'a Entry, case: &Case, place: Span, review: &mut Review) -> Option<&'a Node> {
-    let rows = entry.value.entries().iter().filter_map(|row| Some((labels(&row.key)?, row)));
+/// The value with the most labels that match the case.
+fn find_case_value<'a>(entry: &'a Entry, case: &Case, limit_at: Span, review: &mut Review) -> Option<&'a Node> {
+    let rows = entry.value.entries().iter().filter_map(|row| Some((parse_labels(&row.key)?, row)));
     let mut fits: Vec<_> = rows.filter(|(labels, _)| case.labels.covers(labels)).collect();
     fits.sort_by_key(|(labels, _)| std::cmp::Reverse(labels.0.len()));
     match fits.as_slice() {
         [] => {
             let message = format!("`reference` has no value for `{}` in case `{}`", entry.key, case.id);
-            let mistake = Mistake::new(entry.key_at, message, "has no value for it").also(place, "needed by this limit");
+            let mistake =
+                Mistake::new(entry.key_at, message, "has no value for this case").also(limit_at, "needed by this limit");
             let pairs = case.labels.0.iter().map(|(path, value)| format!("{path}={value}")).collect::<Vec<_>>().join(",");
             let help = if pairs.is_empty() {
-                "One number is a value for all cases.".to_owned()
+                "A single number applies to all cases.".to_owned()
             } else {
                 format!("Add \"{pairs}\": ….")
             };
@@ -185,9 +187,9 @@ fn of_case<'a>(entry: &'a Entry, case: &Case, place: Span, review: &mut Review) 
             None
         }
         [(first, _), (second, other), ..] if first.0.len() == second.0.len() => {
-            let message = format!("two values of `{}` fit case `{}`", entry.key, case.id);
-            let label = "as well as another one";
-            review.push(Mistake::new(other.key_at, message, label).help("Name more of the case's matrix values."));
+            let message = format!("two values of `{}` match case `{}`", entry.key, case.id);
+            let label = "this one and another one";
+            review.push(Mistake::new(other.key_at, message, label).help("Add more matrix values of the case."));
             None
         }
         [(_, row), ..] => Some(&row.value),

@@ -1,7 +1,8 @@
-//! `report`: what is written, where, and to which experiment trackers.
+//! `report`: output formats, folder and experiment trackers.
 
 use crate::schema_table::{Block, Kind, field};
 use crate::sections::Draft;
+use crate::tree::Node;
 use llmscen_core::artifacts::{Bodies, Store};
 use llmscen_core::export_format::Peer;
 use llmscen_core::plan::{Format, ReportSpec};
@@ -28,7 +29,7 @@ static FORMAT: Kind = Kind::Choice(
         ("md", "report.md"),
         ("html", "report.html, one file with interactive charts"),
         ("png", "charts/*.png"),
-        ("svg", "charts/*.svg, the same charts to scale and to edit"),
+        ("svg", "charts/*.svg, the same charts as vector graphics"),
         ("junit", "junit.xml, a test case per limit and case"),
         ("csv", "cases.csv, a row per case"),
         ("json", "results.json, always written"),
@@ -39,7 +40,7 @@ static FORMAT: Kind = Kind::Choice(
 static STORE: Kind = Kind::Choice(
     &[
         ("parquet", "requests.parquet, always written"),
-        ("sqlite", "requests.db, an SQLite database of the same rows, the cases and the verdicts"),
+        ("sqlite", "requests.db, an SQLite database with the same records, the cases and the verdicts"),
         ("hlog", "histograms.hlog, an HdrHistogram log of TTFT, ITL, E2E and TPOT over time"),
     ],
     &[],
@@ -47,10 +48,10 @@ static STORE: Kind = Kind::Choice(
 
 const BODY: Kind = Kind::Choice(
     &[
-        ("none", "keep no body"),
-        ("sample", "in each round of a case those of its first ten requests, of twenty that failed and of twenty that are drawn"),
-        ("failed", "those of every request that was sent and failed"),
-        ("all", "those of every request that was sent"),
+        ("none", "no bodies"),
+        ("sample", "per round of a case the first ten requests, twenty failed ones and twenty random ones"),
+        ("failed", "every request that was sent and failed"),
+        ("all", "every request that was sent"),
     ],
     &[],
 );
@@ -58,24 +59,23 @@ const BODY: Kind = Kind::Choice(
 static PEER: Kind = Kind::Choice(
     &[
         ("evalscope", "benchmark_summary.json and benchmark_percentile.json"),
-        ("vllm", "what `vllm bench serve --save-result --save-detailed` saves"),
+        ("vllm", "the file of `vllm bench serve --save-result --save-detailed`"),
         ("aiperf", "profile_export_aiperf.json and .csv, profile_export.jsonl"),
         ("guidellm", "benchmarks.json and benchmarks.csv"),
-        ("lmdeploy", "the profile CSV of its three generations"),
+        ("lmdeploy", "the profile CSV files of its three scripts"),
     ],
     &[],
 );
 
-/// The keys of `report`.
 pub(crate) static REPORT: Block = Block {
-    doc: "What is written, and where. requests.parquet and results.json are always written.",
+    doc: "Output formats and folder. requests.parquet and results.json are always written.",
     short: None,
     fields: &[
         field("formats", Kind::List(&FORMAT), "Reports to write.")
             .default("[md, html, png, junit, csv, json]")
             .example("[md, junit]"),
         field("dir", Kind::Text, "Folder of all runs, relative to the working directory.").default("reports").example("perf"),
-        field("store", Kind::List(&STORE), "Forms in which the rows are stored; requests.parquet always is.")
+        field("store", Kind::List(&STORE), "Formats of the per-request records; requests.parquet is always written.")
             .default("[parquet]")
             .example("[parquet, sqlite]"),
         field(
@@ -85,27 +85,26 @@ pub(crate) static REPORT: Block = Block {
         )
         .default("none")
         .example("sample"),
-        field("compat", Kind::List(&PEER), "Other tools in whose form the results are written too, under compat/.")
+        field("compat", Kind::List(&PEER), "Also write the results in the formats of other tools, to compat/.")
             .example("[vllm]"),
         field("track", Kind::Block(&TRACK), "Experiment trackers to upload the run to.")
             .example("{ mlflow: { url: http://127.0.0.1:5000 } }"),
     ],
 };
 
-/// The reports of a checked scenario.
 pub(crate) fn decode(draft: &Draft<'_>) -> Option<ReportSpec> {
     let bodies = draft.text("report.bodies")?;
     let bodies = BODIES.iter().find(|(name, _)| *name == bodies)?.1;
-    let mut store = chosen(draft, "report.store", &STORES)?;
+    let mut store = decode_words(draft, "report.store", &STORES)?;
     if bodies != Bodies::None && !store.contains(&Store::Sqlite) {
         store.push(Store::Sqlite);
     }
-    let named = draft.get("report.compat").map(|list| list.items()).unwrap_or_default();
+    let named = draft.items_at("report.compat");
     let compat =
         Peer::ALL.into_iter().filter(|peer| named.iter().any(|item| item.text().as_deref() == Some(peer.name()))).collect();
     Some(ReportSpec {
-        formats: chosen(draft, "report.formats", &FORMATS)?,
-        dir: draft.text("report.dir")?.into_owned(),
+        formats: decode_words(draft, "report.formats", &FORMATS)?,
+        dir: draft.string("report.dir")?,
         store,
         bodies,
         compat,
@@ -113,11 +112,11 @@ pub(crate) fn decode(draft: &Draft<'_>) -> Option<ReportSpec> {
     })
 }
 
-/// What a list of words names, each once.
-fn chosen<T: Copy + PartialEq>(draft: &Draft<'_>, path: &str, words: &[(&str, T)]) -> Option<Vec<T>> {
+/// The values of a list of words, without duplicates.
+fn decode_words<T: Copy + PartialEq>(draft: &Draft<'_>, path: &str, words: &[(&str, T)]) -> Option<Vec<T>> {
     let named = draft.get(path)?.items().iter().filter_map(|item| item.text());
     let mut all = Vec::new();
-    for one in named.filter_map(|name| words.iter().find(|(own, _)| *own == name).map(|(_, one)| *one)) {
+    for one in named.filter_map(|name| words.iter().find(|(word, _)| *word == name).map(|(_, one)| *one)) {
         if !all.contains(&one) {
             all.push(one);
         }
@@ -126,98 +125,94 @@ fn chosen<T: Copy + PartialEq>(draft: &Draft<'_>, path: &str, words: &[(&str, T)
 }
 
 const FILES: Kind = Kind::Choice(
-    &[("none", "No files"), ("reports", "Reports, charts, results and the plan; not the rows"), ("all", "The rows too")],
+    &[
+        ("none", "No files"),
+        ("reports", "Reports, charts, results and the plan, without the per-request records"),
+        ("all", "Also the per-request records"),
+    ],
     &[],
 );
 
-/// The keys of `report.track`.
 pub(crate) static TRACK: Block = Block {
-    doc: "Experiment trackers that are told of the run once it is over: parameters, metrics, files. One that cannot be reached is said, and changes nothing else; `llmscen report RUN_DIR --track` tells it again.",
+    doc: "Experiment trackers that receive parameters, metrics and files after the run. An unreachable tracker is reported and does not change the run; `llmscen report RUN_DIR --track` uploads it again.",
     short: None,
     fields: &[
         field("mlflow", Kind::Block(&MLFLOW), "An MLflow server.").example("{ url: http://127.0.0.1:5000 }"),
-        field("wandb", Kind::Block(&WANDB), "Weights & Biases, by its own Python client.")
+        field("wandb", Kind::Block(&WANDB), "Weights & Biases, with its Python client.")
             .example("{ project: serving, mode: offline }"),
     ],
 };
 
 static MLFLOW: Block = Block {
-    doc: "An MLflow tracking server, by its REST API: a run, with a nested run for each case where there are several.",
+    doc: "An MLflow tracking server, with its REST API: one run, with a nested run per case if there are several.",
     short: Some("url"),
     fields: &[
         field("url", Kind::Text, "Its address.").required().example("\"${MLFLOW_TRACKING_URI}\""),
-        field(
-            "experiment",
-            Kind::Text,
-            "The experiment, made where there is none of that name; without it that of the scenario's name.",
-        )
-        .example("serving/chat"),
+        field("experiment", Kind::Text, "The experiment, which is created if it does not exist; the scenario's name by default.")
+            .example("serving/chat"),
         field("token", Kind::Secret, "Sent as `Authorization: Bearer …`.").example("\"${MLFLOW_TRACKING_TOKEN}\""),
-        field("username", Kind::Text, "User name, where it wants a login.").example("ci"),
+        field("username", Kind::Text, "User name for a login.").example("ci"),
         field("password", Kind::Secret, "Its password.").example("\"${MLFLOW_TRACKING_PASSWORD}\""),
         field("tags", Kind::Map(&Kind::Text), "Tags of every run.").example("{ team: infra }"),
-        field("files", FILES, "Files sent along.").default("reports").example("all"),
+        field("files", FILES, "Files to upload.").default("reports").example("all"),
     ],
 };
 
 static WANDB: Block = Block {
-    doc: "Weights & Biases, by its own Python client, with that client's own login: a run for the whole and one for each case, in one group.",
+    doc: "Weights & Biases, with its Python client and that client's login: one run for the whole and one per case, in one group.",
     short: Some("project"),
     fields: &[
         field("project", Kind::Text, "The project.").required().example("serving"),
-        field("entity", Kind::Text, "The team or user; without it the login's own.").example("infra"),
-        field("api_key", Kind::Secret, "The API key, in place of the client's own login.").example("\"${WANDB_API_KEY}\""),
+        field("entity", Kind::Text, "The team or user; that of the login by default.").example("infra"),
+        field("api_key", Kind::Secret, "The API key, instead of the client's login.").example("\"${WANDB_API_KEY}\""),
         field(
             "mode",
             Kind::Choice(
-                &[("online", "Over the network"), ("offline", "Kept in `wandb/` of the run folder, for `wandb sync`")],
+                &[("online", "Over the network"), ("offline", "Stored in `wandb/` of the run folder, for `wandb sync`")],
                 &[],
             ),
-            "Whether it is reached over the network.",
+            "Whether the network is used.",
         )
         .default("online")
         .example("offline"),
-        field("python", Kind::Text, "The interpreter that has the client.").default("python3").example(".venv/bin/python"),
+        field("python", Kind::Text, "The interpreter with the client.").default("python3").example(".venv/bin/python"),
         field("tags", Kind::List(&Kind::Text), "Tags of every run.").example("[nightly]"),
-        field("files", FILES, "Files sent along.").default("reports").example("none"),
+        field("files", FILES, "Files to upload.").default("reports").example("none"),
     ],
 };
 
-/// The trackers of a checked scenario of this name.
 pub(crate) fn decode_track(draft: &Draft<'_>, name: &str) -> Track {
-    Track { mlflow: mlflow(draft, name), wandb: wandb(draft) }
+    Track { mlflow: decode_mlflow(draft, name), wandb: decode_wandb(draft) }
 }
 
-fn mlflow(draft: &Draft<'_>, name: &str) -> Option<Mlflow> {
+fn decode_mlflow(draft: &Draft<'_>, name: &str) -> Option<Mlflow> {
     let at = |key: &str| format!("report.track.mlflow.{key}");
-    let text = |key: &str| draft.text(&at(key)).map(|text| text.into_owned()).filter(|text| !text.is_empty());
-    let tags = draft.get(&at("tags")).map(|node| node.entries()).unwrap_or_default();
+    let text = |key: &str| draft.string(&at(key)).filter(|text| !text.is_empty());
     Some(Mlflow {
         url: text("url")?,
         experiment: text("experiment").unwrap_or_else(|| name.to_owned()),
         token: text("token").map(Secret::new),
         login: text("username").map(|user| (user, Secret::new(text("password").unwrap_or_default()))),
-        tags: tags.iter().filter_map(|entry| Some((entry.key.clone(), entry.value.text()?.into_owned()))).collect(),
-        files: files(draft, &at("files")),
+        tags: draft.get(&at("tags")).into_iter().flat_map(Node::string_pairs).collect(),
+        files: decode_files(draft, &at("files")),
     })
 }
 
-fn wandb(draft: &Draft<'_>) -> Option<Wandb> {
+fn decode_wandb(draft: &Draft<'_>) -> Option<Wandb> {
     let at = |key: &str| format!("report.track.wandb.{key}");
-    let text = |key: &str| draft.text(&at(key)).map(|text| text.into_owned());
-    let tags = draft.get(&at("tags")).map(|node| node.items()).unwrap_or_default();
+    let text = |key: &str| draft.string(&at(key));
     Some(Wandb {
         project: text("project")?,
         entity: text("entity"),
         api_key: text("api_key").filter(|key| !key.is_empty()).map(Secret::new),
         mode: if text("mode").as_deref() == Some("offline") { WandbMode::Offline } else { WandbMode::Online },
         python: text("python").unwrap_or_else(|| "python3".into()),
-        tags: tags.iter().filter_map(|node| node.text().map(|text| text.into_owned())).collect(),
-        files: files(draft, &at("files")),
+        tags: draft.items_at(&at("tags")).iter().filter_map(Node::string).collect(),
+        files: decode_files(draft, &at("files")),
     })
 }
 
-fn files(draft: &Draft<'_>, path: &str) -> Files {
+fn decode_files(draft: &Draft<'_>, path: &str) -> Files {
     match draft.text(path).as_deref() {
         Some("none") => Files::Nothing,
         Some("all") => Files::All,
@@ -227,22 +222,21 @@ fn files(draft: &Draft<'_>, path: &str) -> Files {
 
 #[cfg(test)]
 mod tests {
-    use crate::{Input, load};
+    use crate::tests::load_with;
+
     use llmscen_core::artifacts::{Bodies, Store};
-    use std::collections::BTreeMap;
-    use std::path::Path;
 
     fn report(section: &str) -> Result<(Vec<Store>, Bodies), String> {
         let text = format!(
             "version: 1\nname: t\ntarget: {{ url: simulator }}\ndataset: {{ kind: prompt, text: x }}\n\
              load: {{ concurrency: 1, requests: 1 }}\n{section}"
         );
-        let loaded = load(&Input { path: Path::new("t.yaml"), text: Some(text), env: &BTreeMap::new(), set: &[] });
+        let loaded = load_with(&text, &[], &[]);
         loaded.map(|loaded| (loaded.plan.report.store, loaded.plan.report.bodies)).map_err(|faults| faults.render(false, 120))
     }
 
     #[test]
-    fn bodies_bring_the_database_that_they_lie_in() {
+    fn bodies_add_sqlite_to_the_store() {
         use Store::{Hlog, Parquet, Sqlite};
         assert_eq!(report(""), Ok((vec![Parquet], Bodies::None)));
         assert_eq!(report("report: { store: [hlog, sqlite, hlog] }"), Ok((vec![Hlog, Sqlite], Bodies::None)));

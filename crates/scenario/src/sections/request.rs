@@ -1,4 +1,4 @@
-//! `request`: what each request contains, what its protocol supports, how responses are read, retries and cancellations.
+//! `request`: content, protocol support, response extraction, retries and cancellations.
 
 use crate::fault::{Mistake, Review};
 use crate::render::values;
@@ -7,8 +7,8 @@ use crate::schema_table::{Block, Kind, conflicts_with, field, one_of, only_with,
 use crate::sections::local::WITHOUT_LOCAL;
 use crate::sections::{Draft, local};
 use crate::source;
-use crate::suggest::{list, near};
-use crate::tree::{Data, Node, Span};
+use crate::suggest::{list, meant_or, nearest};
+use crate::tree::{Data, Node, Span, last_segment};
 use crate::values::jsonpath::{DONE, PATH, PATHS, done, paths};
 use crate::values::number::{QUANTITY, SHARE, quantity, share};
 use crate::values::target::{CAUSES, causes};
@@ -19,14 +19,13 @@ use llmscen_core::request::{Cancel, Departure, Extract, ExtractUsage, Framing, R
 use serde_json::{Map, Value};
 use std::collections::BTreeSet;
 
-/// The field that limits the output; what protocols call it, `Api::place` knows.
+/// The output limit; `Api::place` has its name in each protocol.
 const LIMIT: &str = "max_tokens";
 
 const MOST: i64 = u32::MAX as i64;
 
-/// The keys of `request`.
 pub(crate) static REQUEST: Block = Block {
-    doc: "What each request says. What the template says wins; the other fields fill in what it leaves out; `extra` wins over all.",
+    doc: "The content of requests. The template has priority; the other fields are added where it omits them; `extra` overrides both.",
     short: None,
     fields: &[
         field(
@@ -38,49 +37,49 @@ pub(crate) static REQUEST: Block = Block {
         .rules(&[
             required_with(&["target.api"], &["custom"]).help("The body of a request: a JSON or YAML file, or the body itself.")
         ]),
-        field("stream", Kind::Bool, "Ask for a stream. Embeddings and rerank have none.").default("true").example("false").rules(
+        field("stream", Kind::Bool, "Request a stream. Embeddings and rerank have none.").default("true").example("false").rules(
             &[
                 unused_with(&["target.api"], &WITHOUT_STREAM)
                     .when("true")
                     .reason("nothing is generated")
                     .beside("this protocol")
-                    .help("Remove it: a whole response is requested."),
+                    .help("Remove it: the whole response is requested."),
                 unused_with(&["target.api"], &["local"])
                     .when("false")
                     .reason("every token is reported as it is generated")
-                    .beside("a model in this process")
+                    .beside("a local model")
                     .help("Remove it."),
             ],
         ),
-        field("max_tokens", Kind::Leaf(&QUANTITY), "Output tokens allowed: a number or a distribution.").example("256"),
+        field("max_tokens", Kind::Leaf(&QUANTITY), "Maximum output tokens: a number or a distribution.").example("256"),
         field("min_tokens", Kind::Whole(0, MOST), "Minimum number of output tokens.").example("16"),
         field("temperature", Kind::Number(0.0, 100.0), "Sampling temperature; 0 is greedy.").example("0"),
         field("top_p", Kind::Number(0.0, 1.0), "Nucleus sampling.").example("0.95"),
-        field("top_k", Kind::Whole(-1, MOST), "Sampling among the k likeliest tokens; -1 for all.").example("50"),
+        field("top_k", Kind::Whole(-1, MOST), "Sampling among the k most likely tokens; -1 for all.").example("50"),
         field("min_p", Kind::Number(0.0, 1.0), "Minimum token probability relative to the most likely token (min-p).")
             .example("0.05"),
         field("frequency_penalty", Kind::Number(-2.0, 2.0), "Penalty by frequency.").example("0.5"),
         field("presence_penalty", Kind::Number(-2.0, 2.0), "Penalty by presence.").example("0.5"),
         field("repetition_penalty", Kind::Number(f64::MIN_POSITIVE, f64::INFINITY), "Penalty for repetition; 1 is none.")
             .example("1.1"),
-        field("stop", Kind::Leaf(&TEXTS), "Texts that end the output.").example("[\"\\n\\n\"]"),
-        field("stop_token_ids", Kind::List(&Kind::Whole(0, MOST)), "Tokens that end the output.").example("[128001]"),
+        field("stop", Kind::Leaf(&TEXTS), "Stop sequences.").example("[\"\\n\\n\"]"),
+        field("stop_token_ids", Kind::List(&Kind::Whole(0, MOST)), "Token ids that end the output.").example("[128001]"),
         field("n", Kind::Whole(1, 1024), "Choices per request.").example("2"),
-        field("logprobs", Kind::Leaf(&FLAG_OR_COUNT), "Ask for log-probabilities.").example("true"),
-        field("seed", Kind::Whole(i64::MIN, i64::MAX), "The server's own sampling seed.").example("7"),
+        field("logprobs", Kind::Leaf(&FLAG_OR_COUNT), "Request log-probabilities.").example("true"),
+        field("seed", Kind::Whole(i64::MIN, i64::MAX), "Sampling seed of the server.").example("7"),
         field("ignore_eos", Kind::Bool, "Generate exactly `max_tokens`; ignore the end-of-sequence token.").example("true"),
-        field("keep", Kind::Block(&local::KEEP), "`api: local`: what is kept of each request besides its row.")
+        field("keep", Kind::Block(&local::KEEP), "`api: local`: data to store for each request.")
             .example("{ logits: true }")
             .rules(&[only_with(&["target.api"], &["local"])
                 .reason("has no effect")
                 .beside("this is a server")
                 .help("Remove it, or write `api: local`.")]),
-        field("extra", Kind::Map(&Kind::Json), "Merged into the body last, over everything; `null` removes a key.")
+        field("extra", Kind::Map(&Kind::Json), "Merged into the body last, overriding everything; `null` removes a key.")
             .example("{ response_format: { type: json_object } }"),
         field(
             "extract",
             Kind::Block(&EXTRACT),
-            "`api: custom`: how the responses are read, by JSONPaths (RFC 9535) into each event or into the whole response.",
+            "`api: custom`: how responses are read, with JSONPaths (RFC 9535) into each event or into the whole response.",
         )
         .example("{ text: \"$.choices[*].delta.content\", done: \"[DONE]\" }")
         .rules(&[
@@ -89,19 +88,19 @@ pub(crate) static REQUEST: Block = Block {
                 .beside("this protocol")
                 .help("Remove it, or write `api: custom` and a template."),
             required_with(&["target.api"], &["custom"])
-                .help("Where the text is in a response, for example `extract: { text: $.response }`."),
+                .help("The path of the text in a response, for example `extract: { text: $.response }`."),
         ]),
-        field("retry", Kind::Block(&RETRY), "What is tried once more; nothing without it.")
+        field("retry", Kind::Block(&RETRY), "Retries; none by default.")
             .example("{ on: [429, 503], max: 2 }")
             .rules(&[WITHOUT_LOCAL]),
-        field("cancel", Kind::Block(&CANCEL), "Users who leave before their answer is complete; nobody without it.")
+        field("cancel", Kind::Block(&CANCEL), "Users who cancel before the response is complete; none by default.")
             .example("{ share: 5%, tokens: 20 }")
             .rules(&[requires(&["request.cancel.after", "request.cancel.tokens"])
                 .help("For example `{ share: 5%, after: 2s }` or `{ share: 5%, tokens: 20 }`.")]),
     ],
 };
 
-/// The fields that a protocol gives a place in the body, or has none for.
+/// Fields that have a place in the body of some protocols.
 pub(crate) const FIELDS: [&str; 15] = [
     "max_tokens",
     "min_tokens",
@@ -120,7 +119,7 @@ pub(crate) const FIELDS: [&str; 15] = [
     "ignore_eos",
 ];
 
-/// The request of a case. Files what is wrong with its templates.
+/// The request of a case. Reports errors in its templates.
 pub(crate) fn decode(draft: &Draft<'_>, review: &mut Review) -> Option<RequestSpec> {
     let template = match draft.get("request.template") {
         Some(node) => Some(source::body(node, review)?),
@@ -129,12 +128,12 @@ pub(crate) fn decode(draft: &Draft<'_>, review: &mut Review) -> Option<RequestSp
     let extra = draft.get("request.extra");
     let mut used = BTreeSet::new();
     for node in template.iter().chain(extra) {
-        leaves(node, draft, &mut used, review);
+        check_templates(node, draft, &mut used, review);
     }
-    unused(draft, &used, review);
+    check_limit_used(draft, &used, review);
     let api = draft.api();
     if let Some(api) = api {
-        check(draft, api, template.as_ref(), review);
+        check_protocol(draft, api, template.as_ref(), review);
     }
     let section = draft.get("request")?;
     let sampling = FIELDS.into_iter().filter(|name| *name != LIMIT);
@@ -143,43 +142,43 @@ pub(crate) fn decode(draft: &Draft<'_>, review: &mut Review) -> Option<RequestSp
     Some(RequestSpec {
         template: template.map(|node| node.json()),
         stream,
-        max_tokens: draft.get("request.max_tokens").and_then(quantity),
+        max_tokens: draft.read("request.max_tokens", quantity),
         sampling,
-        extra: extra.map(object).unwrap_or_default(),
+        extra: extra.map(json_object).unwrap_or_default(),
         extract: api.and_then(|api| decode_extract(draft, api)),
-        retry: retry(draft, review),
-        cancel: cancel(draft, review),
+        retry: decode_retry(draft, review),
+        cancel: decode_cancel(draft, review),
     })
 }
 
-fn object(node: &Node) -> Map<String, Value> {
+fn json_object(node: &Node) -> Map<String, Value> {
     node.entries().iter().map(|entry| (entry.key.clone(), entry.value.json())).collect()
 }
 
-/// In a body of one's own the length goes where the template says, so it must say so.
-fn unused(draft: &Draft<'_>, used: &BTreeSet<String>, review: &mut Review) {
+/// Reports `max_tokens` of a custom body that does not use it.
+fn check_limit_used(draft: &Draft<'_>, used: &BTreeSet<String>, review: &mut Review) {
     let entry = draft.entry("request.max_tokens").filter(|_| draft.api() == Some(Api::Custom));
     if let Some(entry) = entry.filter(|_| !used.contains("case.max_tokens") && !used.contains("case")) {
-        let mistake = Mistake::new(entry.key_at, "`max_tokens` is nowhere in the body", "is not sent");
-        let mistake = draft.also_api(mistake, "the template alone says what is sent");
+        let mistake = Mistake::new(entry.key_at, "`max_tokens` is not used in the body", "is not sent");
+        let mistake = draft.also_api(mistake, "only the template is sent");
         review.push(mistake.help("Write `\"{{ case.max_tokens }}\"` where the server expects the length."));
     }
 }
 
-/// Compiles every text of a body once, so that a mistake in it is known before the first request; gathers its variables.
-fn leaves(node: &Node, draft: &Draft<'_>, used: &mut BTreeSet<String>, review: &mut Review) {
-    node.items().iter().for_each(|item| leaves(item, draft, used, review));
-    node.entries().iter().for_each(|entry| leaves(&entry.value, draft, used, review));
+/// Compiles every text of a body, so that errors are found before the first request. Collects the variables.
+fn check_templates(node: &Node, draft: &Draft<'_>, used: &mut BTreeSet<String>, review: &mut Review) {
+    node.items().iter().for_each(|item| check_templates(item, draft, used, review));
+    node.entries().iter().for_each(|entry| check_templates(&entry.value, draft, used, review));
     let Data::Text(text) = &node.data else { return };
     let wrong = |what: &str, error: LeafError, review: &mut Review| {
         let at = error.range.map_or(node.at, |range| review.sources.part(node, text, range));
         review.push(Mistake::new(at, what, error.message));
     };
     match values::compile(text) {
-        Err(error) => wrong("this template does not parse", error, review),
+        Err(error) => wrong("this template has a syntax error", error, review),
         Ok(leaf) => {
             let before = review.count();
-            variables(&leaf, node, draft, review);
+            check_variables(&leaf, node, draft, review);
             if let Some(error) = leaf.trial(text).filter(|_| review.count() == before) {
                 wrong("this template cannot be rendered", error, review);
             }
@@ -188,8 +187,9 @@ fn leaves(node: &Node, draft: &Draft<'_>, used: &mut BTreeSet<String>, review: &
     }
 }
 
-fn variables(leaf: &Leaf, node: &Node, draft: &Draft<'_>, review: &mut Review) {
-    let cases: Vec<&str> = std::iter::once("max_tokens").chain(draft.labels.0.iter().map(|(path, _)| last(path))).collect();
+fn check_variables(leaf: &Leaf, node: &Node, draft: &Draft<'_>, review: &mut Review) {
+    let cases: Vec<&str> =
+        std::iter::once("max_tokens").chain(draft.labels.0.iter().map(|(path, _)| last_segment(path))).collect();
     for path in leaf.variables() {
         let (root, rest) = path.split_once('.').unwrap_or((&path, ""));
         let (word, known): (&str, &[&str]) = match (root, rest) {
@@ -197,15 +197,15 @@ fn variables(leaf: &Leaf, node: &Node, draft: &Draft<'_>, review: &mut Review) {
             (root, _) if !ROOTS.contains(&root) => (root, &ROOTS),
             _ => continue,
         };
-        let meant = near(word, known.iter().copied().filter(|_| !review.is_flooded()));
-        let label = meant.map_or("does not exist".to_owned(), |meant| format!("did you mean `{meant}`?"));
+        let meant = nearest(word, known.iter().copied().filter(|_| !review.is_flooded()));
+        let label = meant_or(meant, "does not exist");
         let written = match &node.data {
             Data::Text(text) => text.as_str(),
             _ => "",
         };
         let found = written.find(path.as_str()).map(|start| start..start + path.len());
         let at = found.map_or(node.at, |range| review.sources.part(node, written, range));
-        let owner = if root == "case" { "`case` has" } else { "A template knows" };
+        let owner = if root == "case" { "`case` has" } else { "A template has" };
         review.push(
             Mistake::new(at, format!("unknown variable `{path}`"), label)
                 .help(format!("{owner} {}.", list(known.iter().copied(), "and"))),
@@ -213,108 +213,102 @@ fn variables(leaf: &Leaf, node: &Node, draft: &Draft<'_>, review: &mut Review) {
     }
 }
 
-/// The last segment of a dotted path.
-pub(crate) fn last(path: &str) -> &str {
-    path.rsplit('.').next().unwrap_or(path)
-}
-
-/// Protocols that generate nothing, and so have no stream.
+/// Protocols that generate nothing.
 pub(crate) const WITHOUT_STREAM: [&str; 2] = ["openai-embeddings", "rerank"];
 
-/// Datasets that say themselves how long each output shall be.
+/// Datasets that define the output length.
 const LONG: [&str; 3] = ["speed_benchmark", "speed_benchmark_long", "trace"];
 
-/// Files the fields that the protocol has no place for, and those that it cannot do without.
-pub(crate) fn check(draft: &Draft<'_>, api: Api, template: Option<&Node>, review: &mut Review) {
-    for field in FIELDS.iter().filter(|field| !speaks(api, field)) {
+/// Reports fields that the protocol does not have, and required ones that are missing.
+pub(crate) fn check_protocol(draft: &Draft<'_>, api: Api, template: Option<&Node>, review: &mut Review) {
+    for field in FIELDS.iter().filter(|field| !supports_field(api, field)) {
         if let Some(entry) = draft.entry(&format!("request.{field}")) {
-            review.push(draft.also_api(unsaid(api, field, entry.key_at), "this protocol"));
+            review.push(draft.also_api(unsupported_field(api, field, entry.key_at), "this protocol"));
         }
     }
-    local::fits(draft, api, review);
+    local::check_extra(draft, api, review);
     if matches!(api, Api::Anthropic | Api::Local) {
-        limited(draft, api, template, review);
+        check_limit_required(draft, api, template, review);
     }
 }
 
-/// Whether the protocol has a place for a field. In a body of one's own only a length makes sense: it is drawn here.
-fn speaks(api: Api, field: &str) -> bool {
+/// Whether the protocol has a field. Custom bodies only have `max_tokens`, which is drawn here.
+fn supports_field(api: Api, field: &str) -> bool {
     api.place(field).is_some() || api == Api::Custom && field == "max_tokens"
 }
 
-fn unsaid(api: Api, field: &str, at: Span) -> Mistake {
+fn unsupported_field(api: Api, field: &str, at: Span) -> Mistake {
     if api == Api::Custom {
-        let mistake = Mistake::new(at, format!("`{field}` has no place in `api: custom`"), "belongs into the template");
-        let help = "Write it into `request.template`; only `max_tokens` is drawn here, for its `{{ case.max_tokens }}`.";
+        let mistake = Mistake::new(at, format!("`{field}` cannot be used with `api: custom`"), "belongs in the template");
+        let help = "Write it into `request.template`; only `max_tokens` is drawn, as `{{ case.max_tokens }}`.";
         return mistake.help(help);
     }
-    let known: Vec<&str> = FIELDS.into_iter().filter(|field| speaks(api, field)).collect();
+    let known: Vec<&str> = FIELDS.into_iter().filter(|field| supports_field(api, field)).collect();
     let takes = if known.is_empty() { "none of these fields".to_owned() } else { list(known, "and") };
-    let mistake = Mistake::new(at, format!("{api} has no `{field}`"), "cannot be said in this protocol");
-    mistake.help(format!("It takes {takes}; `extra` puts anything into the body."))
+    let mistake = Mistake::new(at, format!("{api} has no `{field}`"), "not supported by this protocol");
+    mistake.help(format!("It supports {takes}; `extra` adds anything to the body."))
 }
 
-fn limited(draft: &Draft<'_>, api: Api, template: Option<&Node>, review: &mut Review) {
+fn check_limit_required(draft: &Draft<'_>, api: Api, template: Option<&Node>, review: &mut Review) {
     let key = "max_tokens";
-    let said = draft.get("request.max_tokens").is_some()
+    let has_limit = draft.get("request.max_tokens").is_some()
         || template.is_some_and(|body| body.entry(key).is_some())
         || draft.get("request.extra.max_tokens").is_some()
         || draft.text("dataset.kind").is_some_and(|kind| LONG.contains(&kind.as_ref()));
-    if !said && let Some(entry) = draft.entry("target.api") {
+    if !has_limit && let Some(entry) = draft.entry("target.api") {
         let mistake = Mistake::new(entry.value.at, format!("{api} needs `request.{key}`"), "`max_tokens` is missing");
-        let local = "A reply would be as long as the model has room";
-        let why = if api == Api::Local { local } else { "Its servers refuse a request without a limit" };
+        let local = "A reply would use the whole context of the model";
+        let why = if api == Api::Local { local } else { "Its servers reject a request without a limit" };
         review.push(mistake.help(format!("{why}; for example `max_tokens: 256`.")));
     }
 }
 
 const FRAMING: Kind =
-    Kind::Choice(&[("sse", "Server-sent events"), ("ndjson", "A JSON document a line"), ("json", "One JSON document")], &[]);
+    Kind::Choice(&[("sse", "Server-sent events"), ("ndjson", "One JSON document per line"), ("json", "One JSON document")], &[]);
 
 static USAGE: Block = Block {
-    doc: "JSONPaths of the server's own token counts; the last value that was seen holds.",
+    doc: "JSONPaths of the server's token counts; the last value is used.",
     short: None,
     fields: &[
-        field("prompt", Kind::Leaf(&PATH), "Tokens of the prompt.").example("$.usage.prompt_tokens"),
+        field("prompt", Kind::Leaf(&PATH), "Prompt tokens.").example("$.usage.prompt_tokens"),
         field("output", Kind::Leaf(&PATH), "Tokens generated.").example("$.usage.completion_tokens"),
-        field("reasoning", Kind::Leaf(&PATH), "Reasoning tokens among them.")
+        field("reasoning", Kind::Leaf(&PATH), "Reasoning tokens, which are part of the output.")
             .example("$.usage.completion_tokens_details.reasoning_tokens"),
-        field("cached", Kind::Leaf(&PATH), "Prompt tokens from the server's cache.")
+        field("cached", Kind::Leaf(&PATH), "Prompt tokens from the prefix cache.")
             .example("$.usage.prompt_tokens_details.cached_tokens"),
     ],
 };
 
-/// The keys of `request.extract`.
 pub(crate) static EXTRACT: Block = Block {
-    doc: "How the responses of `api: custom` are read: JSONPaths (RFC 9535) into each event of a stream, or into the whole response.",
+    doc: "How responses of `api: custom` are read: JSONPaths (RFC 9535) into each event of a stream, or into the whole response.",
     short: None,
     fields: &[
-        field("framing", FRAMING, "How the body is framed; without it as its `content-type` says.").example("ndjson"),
-        field("text", Kind::Leaf(&PATHS), "Generated text: a path, or a list of them; every text that they select counts.")
+        field("framing", FRAMING, "Framing of the body; from its `content-type` by default.").example("ndjson"),
+        field("text", Kind::Leaf(&PATHS), "Generated text: a path, or a list of them; all selected texts count.")
             .required()
             .example("$.choices[*].delta.content"),
-        field("choice", Kind::Leaf(&PATH), "Number of the choice that the texts belong to; without it all belong to one.")
+        field("choice", Kind::Leaf(&PATH), "Index of the choice that the texts belong to; a single choice by default.")
             .example("$.choices[0].index"),
         field("usage", Kind::Block(&USAGE), "Token counts.").example("{ output: $.usage.completion_tokens }"),
-        field("finish", Kind::Leaf(&PATH), "Why it ended.").example("$.choices[0].finish_reason"),
+        field("finish", Kind::Leaf(&PATH), "Finish reason.").example("$.choices[0].finish_reason"),
         field("id", Kind::Leaf(&PATH), "Id of the response.").example("$.id"),
-        field("error", Kind::Leaf(&PATH), "An error under a good status: what it selects is the server's message.")
+        field("error", Kind::Leaf(&PATH), "An error with a successful status: the selected value is the server's message.")
             .example("$.error.message"),
         field(
             "done",
             Kind::Leaf(&DONE),
-            "The end marker of a stream: the data of its last event, `{ event: name }`, a JSONPath, or `{ path: …, equals: … }`; without it the end of the body.",
+            "End marker of a stream: the data of its last event, `{ event: name }`, a JSONPath, or `{ path: …, equals: … }`; the end of the body by default.",
         )
         .example("\"[DONE]\""),
     ],
 };
 
-/// How the responses of a case are read; None where the protocol defines it.
+/// None where the protocol defines its responses.
 fn decode_extract(draft: &Draft<'_>, api: Api) -> Option<Extract> {
     if api != Api::Custom {
         return None;
     }
-    let text = |path: &str| draft.text(&format!("request.extract.{path}")).map(|text| text.into_owned());
+    let text = |path: &str| draft.string(&format!("request.extract.{path}"));
     Some(Extract {
         framing: text("framing").map(|word| match word.as_str() {
             "ndjson" => Framing::Ndjson,
@@ -332,7 +326,7 @@ fn decode_extract(draft: &Draft<'_>, api: Api) -> Option<Extract> {
         finish: text("finish"),
         id: text("id"),
         error: text("error"),
-        done: draft.get("request.extract.done").and_then(done),
+        done: draft.read("request.extract.done", done),
     })
 }
 
@@ -340,13 +334,13 @@ pub(super) static RETRY: Block = Block {
     doc: "Retry policy. A request is retried only before its first token; its latency and total timeout include all attempts.",
     short: None,
     fields: &[
-        field("on", Kind::Leaf(&CAUSES), "The statuses and the kinds of failure that are tried again.")
+        field("on", Kind::Leaf(&CAUSES), "Statuses and kinds of failure to retry.")
             .default("[429, 503]")
             .example("[429, 503, connect, timeout_connect]"),
         field(
             "honor",
-            Kind::Choice(&[("retry-after", "As long as the response's `Retry-After` says"), ("nothing", "`wait` alone")], &[]),
-            "How long to wait, where the response says it.",
+            Kind::Choice(&[("retry-after", "As long as the `Retry-After` header of the response"), ("nothing", "`wait` alone")], &[]),
+            "Whether `Retry-After` replaces the wait.",
         )
         .default("retry-after")
         .example("nothing"),
@@ -354,7 +348,7 @@ pub(super) static RETRY: Block = Block {
         field(
             "wait",
             Kind::Leaf(&SPAN),
-            "The wait before the second attempt. It doubles with every further one; by the seed, between a half and the whole of it is waited.",
+            "Wait before the second attempt. It doubles with every further one; the actual wait is drawn from the seed, between half and all of it.",
         )
         .default("1s")
         .example("250ms"),
@@ -365,63 +359,61 @@ pub(super) static CANCEL: Block = Block {
     doc: "Client cancellations: the connection is closed mid-stream. Counted as `abandoned`, not as errors.",
     short: None,
     fields: &[
-        field("share", Kind::Leaf(&SHARE), "The share of the requests, drawn by the seed.").required().example("5%"),
-        field("after", Kind::Leaf(&WAIT), "They leave so long after the request was sent: a duration or a distribution.")
+        field("share", Kind::Leaf(&SHARE), "Share of the requests, drawn from the seed.").required().example("5%"),
+        field("after", Kind::Leaf(&WAIT), "Time from send to cancellation: a duration or a distribution.")
             .example("2s")
             .rules(&[one_of(&["after", "tokens"], "after a time here").help("Keep one of them.")]),
-        field("tokens", Kind::Leaf(&QUANTITY), "They leave after this many token events: a number or a distribution.")
+        field("tokens", Kind::Leaf(&QUANTITY), "Token events before cancellation: a number or a distribution.")
             .example("20")
             .rules(&[
                 one_of(&["after", "tokens"], "after a number of tokens here").help("Keep one of them."),
                 conflicts_with(&["request.stream"], &["false"])
-                    .reason("a response that is not streamed shows no tokens")
+                    .reason("a response without streaming has no token events")
                     .beside("not streamed")
                     .help("Use `after`, or `stream: true`."),
                 conflicts_with(&["target.api"], &WITHOUT_STREAM)
-                    .reason("a response that is not streamed shows no tokens")
+                    .reason("a response without streaming has no token events")
                     .beside("not streamed")
                     .help("Use `after`."),
             ]),
     ],
 };
 
-/// A block that a matrix alone brings about has no defaults and not all that it needs: without this it would do nothing.
-fn stands(draft: &Draft<'_>, path: &str, key: &str, review: &mut Review) -> Option<()> {
+/// Whether a block is complete: one that only the matrix sets has no defaults. Reports an incomplete one.
+fn check_complete(draft: &Draft<'_>, path: &str, key: &str, review: &mut Review) -> Option<()> {
     draft.get(path)?;
     if draft.get(&format!("{path}.{key}")).is_none() {
         let mistake = Mistake::new(
-            draft.place("matrix"),
+            draft.key_span("matrix"),
             format!("`matrix` sweeps `{path}`, which the scenario does not set"),
             "sweeps it",
         );
-        review.push(mistake.help("Write it into `request`, with what all cases have in common."));
+        review.push(mistake.help("Write it into `request`, with the values that all cases share."));
         return None;
     }
     Some(())
 }
 
-/// What is tried once more. Files one that is only swept.
-pub(super) fn retry(draft: &Draft<'_>, review: &mut Review) -> Option<Retry> {
-    stands(draft, "request.retry", "on", review)?;
-    let (statuses, kinds) = draft.get("request.retry.on").and_then(causes)?;
+pub(super) fn decode_retry(draft: &Draft<'_>, review: &mut Review) -> Option<Retry> {
+    check_complete(draft, "request.retry", "on", review)?;
+    let (statuses, kinds) = draft.read("request.retry.on", causes)?;
     Some(Retry {
         statuses,
         kinds,
         honor: draft.text("request.retry.honor").as_deref() == Some("retry-after"),
-        max: draft.count("request.retry.max").and_then(|n| u32::try_from(n).ok())?,
-        wait: draft.get("request.retry.wait").and_then(duration)?,
+        max: draft.count("request.retry.max")?,
+        wait: draft.read("request.retry.wait", duration)?,
     })
 }
 
-/// Who leaves. Files one that is only swept.
-fn cancel(draft: &Draft<'_>, review: &mut Review) -> Option<Cancel> {
-    stands(draft, "request.cancel", "share", review)?;
+fn decode_cancel(draft: &Draft<'_>, review: &mut Review) -> Option<Cancel> {
+    check_complete(draft, "request.cancel", "share", review)?;
     let when = match (draft.get("request.cancel.after"), draft.get("request.cancel.tokens")) {
         (Some(after), None) => Departure::After(wait(after)?),
         (None, Some(tokens)) => Departure::Tokens(quantity(tokens)?),
         _ => return None,
     };
-    Some(Cancel { share: draft.get("request.cancel.share").and_then(share)?, when })
+    Some(Cancel { share: draft.read("request.cancel.share", share)?, when })
 }
 
 #[cfg(test)]
@@ -429,9 +421,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_field_is_either_placed_by_the_protocol_or_one_of_the_blocks_own() {
-        let own = ["template", "stream", "keep", "extra", "extract", "retry", "cancel"];
-        let placed = REQUEST.names().filter(|name| !own.contains(name));
+    fn every_field_is_a_sampling_field_or_has_its_own_block() {
+        let others = ["template", "stream", "keep", "extra", "extract", "retry", "cancel"];
+        let placed = REQUEST.names().filter(|name| !others.contains(name));
         assert_eq!(placed.collect::<Vec<_>>(), FIELDS);
     }
 }

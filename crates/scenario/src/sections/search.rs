@@ -1,103 +1,100 @@
-//! `search`: one field is varied until the largest value is known at which the limits hold.
+//! `search`: finds the largest value of a field at which all limits are met.
 
 use crate::fault::{Mistake, Review};
 use crate::schema_table::{Block, Kind, field};
 use crate::sections::scenario;
 use crate::sections::scenario::SCENARIO;
-use crate::suggest::near;
+use crate::suggest::{meant_or, nearest};
 use crate::sweep::Setting;
-use crate::tree::{Data, Entry, Node, Span};
+use crate::tree::{Data, Entry, Node};
 use crate::validate;
 use crate::values::load::{RATE, Rate, rate};
 use crate::values::number::{SHARE, share};
 use crate::values::time::{DURATION, duration};
 use llmscen_core::check::{Check, Subject};
 use llmscen_core::metric::Metric;
+use llmscen_core::plan::Case;
 use llmscen_core::search::{Goal, SearchSpec};
 use std::collections::BTreeSet;
 
 const GOAL: Kind = Kind::Choice(
     &[
-        ("slo", "The largest value at which every limit of `slo` holds"),
-        ("goodput", "The value at which most requests per second meet the limits of `goodput(…)`"),
+        ("slo", "The largest value that meets all limits of `slo`"),
+        ("goodput", "The value with the most requests per second that meet the limits of `goodput(…)`"),
     ],
     &[],
 );
 static BOUND: Kind = Kind::Number(f64::MIN_POSITIVE, f64::INFINITY);
-/// More values than this tell the precision apart from nothing that a server does.
+/// A finer grid would have differences that no server shows.
 const MOST: f64 = 4000.0;
 
-/// The keys of `search`.
 pub(crate) static SEARCH: Block = Block {
-    doc: "Finds the largest value of one field at which every limit of `slo` holds. Each probe is a run of the scenario with that value; what `load` says is a whole probe, of a closed loop with at least two requests for each user and two before them that do not count, of a `rate` with as much time as at the field's own value and a quarter more before it that does not count.",
+    doc: "Finds the largest value of a field that meets all limits of `slo`. Each probe runs the scenario with one value. `load` defines the length of a probe; a closed loop has at least two requests per user, after two per user that are not counted; with a `rate` the time is that at the field's initial value, after a quarter of it that is not counted.",
     short: None,
     fields: &[
-        field("vary", Kind::Text, "Path of the field that is varied; any number, a rate among them.")
-            .required()
-            .example("load.concurrency"),
+        field("vary", Kind::Text, "Path of the field that is varied; any number or rate.").required().example("load.concurrency"),
         field(
             "range",
             Kind::List(&BOUND),
-            "Least and greatest value; of a rate, per second. The search begins at the field's own value.",
+            "Minimum and maximum value; of a rate, per second. The search starts at the field's initial value.",
         )
         .required()
         .example("[1, 1024]"),
-        field("precision", Kind::Leaf(&SHARE), "How near to the truth the answer shall be.").default("5%").example("2%"),
-        field("confirm", Kind::Whole(0, 100), "Probes at the answer before it stands, the last one four times as long.")
+        field("precision", Kind::Leaf(&SHARE), "Relative precision of the result.").default("5%").example("2%"),
+        field("confirm", Kind::Whole(0, 100), "Probes that confirm the result, the last one four times as long.")
             .default("2")
             .example("3"),
-        field("goal", GOAL, "What is looked for.").default("slo").example("goodput"),
-        field("drain", Kind::Leaf(&DURATION), "Rest of the server between two probes, once nothing is in flight.")
+        field("goal", GOAL, "What is searched for.").default("slo").example("goodput"),
+        field("drain", Kind::Leaf(&DURATION), "Pause between two probes, after the last request is complete.")
             .default("5s")
             .example("30s"),
     ],
 };
 
-/// A search, and the values of its field, ascending.
+/// A search and its grid.
 pub(crate) struct Varied {
-    /// The search.
     pub spec: SearchSpec,
-    /// The values.
+    /// Ascending values.
     pub grid: Vec<f64>,
     /// The values as settings of the field.
     pub settings: Vec<Setting>,
 }
 
-/// The path that a search varies.
+/// The path of the searched field.
 pub(crate) fn path(root: &Node) -> Option<String> {
-    root.get("search.vary").and_then(Node::text).map(|path| path.into_owned())
+    root.get("search.vary").and_then(Node::string)
 }
 
-/// The search of a checked scenario. Files what contradicts itself; `axes` are the paths of the matrix.
+/// Decodes the search. Reports contradictions; `axes` are the paths of the matrix.
 pub(crate) fn decode(root: &Node, axes: &BTreeSet<String>, review: &mut Review) -> Option<Varied> {
     let vary = root.entry_at("search.vary")?;
-    let path = vary.value.text()?.into_owned();
-    let kind = numeric(vary, &path, review)?;
-    swept(root, vary, &path, axes, review);
+    let path = vary.value.string()?;
+    let kind = searchable_kind(vary, &path, review)?;
+    check_axes(root, vary, &path, axes, review);
     let (low, high) = range(root.entry_at("search.range")?, review)?;
     let unit = if is_rate(kind) { "/s" } else { "" };
-    let whole = match kind {
+    let is_whole = match kind {
         Kind::Whole(..) => true,
         Kind::Number(..) => false,
-        _ => unit.is_empty() && [low, high].iter().all(|end| end.whole().is_some()),
+        _ => unit.is_empty() && [low, high].iter().all(|end| end.integer().is_some()),
     };
-    let fits = [low, high].map(|end| fits(vary, end, kind, unit, review));
+    let fits = [low, high].map(|end| check_end(vary, end, kind, unit, review));
     let ends = low.number().zip(high.number()).filter(|_| fits.iter().all(|fits| *fits))?;
     let precision = root.entry_at("search.precision")?;
     let spec = SearchSpec {
-        start: start(root, &path).unwrap_or((ends.0 * ends.1).sqrt()).clamp(ends.0, ends.1),
+        start: initial_value(root, &path).unwrap_or((ends.0 * ends.1).sqrt()).clamp(ends.0, ends.1),
         vary: path,
         low: ends.0,
         high: ends.1,
-        whole,
+        whole: is_whole,
         precision: share(&precision.value)?,
-        confirm: root.get("search.confirm").and_then(Node::whole).and_then(|n| u32::try_from(n).ok())?,
+        confirm: root.get("search.confirm").and_then(Node::integer).and_then(|n| u32::try_from(n).ok())?,
         goal: if root.get("search.goal")?.text()? == "goodput" { Goal::Goodput } else { Goal::Slo },
-        drain: root.get("search.drain").and_then(duration)?,
+        drain: root.read("search.drain", duration)?,
     };
-    let spec = if whole { SearchSpec { start: spec.start.round(), ..spec } } else { spec };
+    let spec = if is_whole { SearchSpec { start: spec.start.round(), ..spec } } else { spec };
     if spec.precision <= 0.0 || spec.size() > MOST {
-        let mistake = Mistake::new(precision.value.at, "a precision too fine for this range", "too fine");
+        let mistake = Mistake::new(precision.value.at, "the precision is too fine for this range", "too fine");
         review.push(mistake.help("Take 1 % or more, or a narrower range."));
         return None;
     }
@@ -105,7 +102,7 @@ pub(crate) fn decode(root: &Node, axes: &BTreeSet<String>, review: &mut Review) 
     let setting = |value: &f64| Setting {
         path: spec.vary.clone(),
         path_at: vary.value.at,
-        value: Node::new(vary.value.at, data(*value, whole, unit)),
+        value: Node::new(vary.value.at, grid_value(*value, is_whole, unit)),
     };
     let settings = grid.iter().map(setting).collect();
     Some(Varied { spec, grid, settings })
@@ -115,37 +112,36 @@ fn is_rate(kind: &Kind) -> bool {
     matches!(kind, Kind::Leaf(leaf) if std::ptr::eq(*leaf, &RATE))
 }
 
-fn data(value: f64, whole: bool, unit: &str) -> Data {
-    match (unit, whole) {
+fn grid_value(value: f64, is_whole: bool, unit: &str) -> Data {
+    match (unit, is_whole) {
         ("", true) => Data::Int(value as i64),
         ("", false) => Data::Float(value),
         (unit, _) => Data::Text(format!("{value}{unit}")),
     }
 }
 
-/// The kind of the field, where it is one that holds a number.
-fn numeric(vary: &Entry, path: &str, review: &mut Review) -> Option<&'static Kind> {
-    let paths = || SCENARIO.scalar_paths().into_iter().filter(|(own, _)| !own.starts_with("search."));
+/// The kind of the searched field, if it is numeric.
+fn searchable_kind(vary: &Entry, path: &str, review: &mut Review) -> Option<&'static Kind> {
+    let paths = || SCENARIO.scalar_paths().into_iter().filter(|(known_path, _)| !known_path.starts_with("search."));
     let kind = SCENARIO.kind_at(path).filter(|_| !path.starts_with("search."));
     let label = match kind {
         Some(kind @ (Kind::Whole(..) | Kind::Number(..) | Kind::Json | Kind::Leaf(_))) if kind.is_scalar() => return Some(kind),
-        Some(_) => "is no number".to_owned(),
+        Some(_) => "is not a number".to_owned(),
         None => {
-            let known: Vec<String> = paths().map(|(own, _)| own).collect();
-            near(path, known.iter().map(String::as_str))
-                .map_or("does not exist".to_owned(), |meant| format!("did you mean `{meant}`?"))
+            let known: Vec<String> = paths().map(|(known_path, _)| known_path).collect();
+            meant_or(nearest(path, known.iter().map(String::as_str)), "does not exist")
         }
     };
-    let mistake = Mistake::new(vary.value.at, format!("`{path}` is no field to search"), label);
+    let mistake = Mistake::new(vary.value.at, format!("`{path}` cannot be searched"), label);
     review.push(mistake.help("Name the path of a number, such as `load.concurrency` or `load.rate`."));
     None
 }
 
-fn swept(root: &Node, vary: &Entry, path: &str, axes: &BTreeSet<String>, review: &mut Review) {
+fn check_axes(root: &Node, vary: &Entry, path: &str, axes: &BTreeSet<String>, review: &mut Review) {
     if axes.contains(path) {
         let mistake = Mistake::new(vary.value.at, format!("`{path}` is searched and swept"), "the matrix sets it too");
-        let mistake = root.entry_at("matrix").map_or(mistake.clone(), |matrix| mistake.also(matrix.key_at, "here"));
-        review.push(mistake.help("Remove it from one of the two; other paths may be swept, and each case is searched."));
+        let mistake = mistake.also_if(root.entry_at("matrix").map(|matrix| matrix.key_at), "here");
+        review.push(mistake.help("Remove it from one of the two; other paths may be swept, with a search per case."));
     }
     if axes.iter().any(|axis| axis.starts_with("search."))
         && let Some(matrix) = root.entry_at("matrix")
@@ -153,10 +149,10 @@ fn swept(root: &Node, vary: &Entry, path: &str, axes: &BTreeSet<String>, review:
         review.push(Mistake::new(matrix.key_at, "a search cannot be swept", "sets a key of `search`"));
     }
     if let Some(rounds) =
-        root.entry_at("rounds").filter(|own| scenario::decode_rounds(&own.value).is_some_and(|own| own.count > 1))
+        root.entry_at("rounds").filter(|entry| scenario::decode_rounds(&entry.value).is_some_and(|rounds| rounds.count > 1))
     {
-        let mistake = Mistake::new(rounds.value.at, "a search has no rounds", "it probes as often as it must");
-        review.push(mistake.help("Remove `rounds`; `confirm` says how often the answer is seen again."));
+        let mistake = Mistake::new(rounds.value.at, "a search cannot have rounds", "the search decides on the number of probes");
+        review.push(mistake.help("Remove `rounds`; `confirm` is the number of probes that confirm the result."));
     }
 }
 
@@ -172,8 +168,8 @@ fn range<'a>(entry: &'a Entry, review: &mut Review) -> Option<(&'a Node, &'a Nod
     }
 }
 
-/// Whether the field takes an end of the range; files it where not.
-fn fits(vary: &Entry, end: &Node, kind: &'static Kind, unit: &str, review: &mut Review) -> bool {
+/// Whether the field allows an end of the range; reports it if not.
+fn check_end(vary: &Entry, end: &Node, kind: &'static Kind, unit: &str, review: &mut Review) -> bool {
     let value = match (unit, end.number()) {
         ("", _) => end.clone(),
         (unit, number) => Node::new(end.at, Data::Text(format!("{}{unit}", number.unwrap_or_default()))),
@@ -184,8 +180,8 @@ fn fits(vary: &Entry, end: &Node, kind: &'static Kind, unit: &str, review: &mut 
     review.count() == before
 }
 
-/// The field's own value.
-fn start(root: &Node, path: &str) -> Option<f64> {
+/// The value of the field in the scenario.
+fn initial_value(root: &Node, path: &str) -> Option<f64> {
     let node = root.get(path)?;
     match rate(node) {
         Some(Rate::PerSecond(rate)) => Some(rate),
@@ -193,39 +189,45 @@ fn start(root: &Node, path: &str) -> Option<f64> {
     }
 }
 
-/// Files a search that has nothing to look for: limits are missing at `place`.
-pub(crate) fn aimless(goal: Goal, place: Span, review: &mut Review) {
-    let (message, help) = match goal {
-        Goal::Slo => ("a search without limits", "`slo` says what must hold; for example `slo: [\"ttft.p95 < 500ms\"]`."),
-        Goal::Goodput => (
-            "a search for goodput without a `goodput(…)` limit",
-            "`slo` says what a good request is; for example `slo: [\"goodput(ttft < 500ms) >= 90%\"]`.",
-        ),
+/// Reports limits that do not fit the search: none for its goal, and those that end a probe early, refer to another run, or are
+/// easier to meet with more load.
+pub(crate) fn check_limits(root: &Node, cases: &[Case], review: &mut Review) {
+    let Some(entry) = root.entry_at("search") else { return };
+    let checks = || cases.iter().flat_map(|case| &case.checks);
+    let is_goodput = root.get("search.goal").and_then(Node::text).is_some_and(|goal| goal == "goodput");
+    let has_goal = |case: &Case| match is_goodput {
+        true => case.checks.iter().any(|check| matches!(check.subject, Subject::Goodput(_))),
+        false => !case.checks.is_empty(),
     };
-    review.push(Mistake::new(place, message, "nothing to look for").help(help));
+    if review.is_section_clean("slo") && !cases.iter().all(has_goal) {
+        let (message, help) = match is_goodput {
+            true => (
+                "a search for goodput without a `goodput(…)` limit",
+                "Define a good request in `slo`, for example `slo: [\"goodput(ttft < 500ms) >= 90%\"]`.",
+            ),
+            false => ("a search without limits", "Add limits to `slo`, for example `slo: [\"ttft.p95 < 500ms\"]`."),
+        };
+        review.push(Mistake::new(entry.key_at, message, "nothing to search for").help(help));
+    }
+    let slo_at = root.entry_at("slo").map_or(entry.key_at, |slo| slo.key_at);
+    if let Some(check) = checks().find(|check| !is_goodput && grows_with_load(check)) {
+        let message = format!("`{}` in a search for the largest load", check.expr);
+        let mistake = Mistake::new(slo_at, message, "throughput increases with the load");
+        review.push(mistake.help("Limit a metric that gets worse under load, such as `ttft.p95`, `tpot.p95` or `error_rate`."));
+    }
+    if checks().any(|check| check.abort.is_some()) {
+        let mistake = Mistake::new(slo_at, "`abort` in a search", "a search stops hopeless probes itself");
+        review.push(mistake.help("Remove it: a probe ends as soon as more requests cannot change its result."));
+    }
+    if checks().any(|check| check.relative.is_some()) {
+        let mistake = Mistake::new(slo_at, "a relative limit in a search", "the other run had another load");
+        review.push(mistake.help("Use limits with numbers, such as `ttft.p95 < 500ms`."));
+    }
 }
 
-/// Files another reason to end a probe early than the search's own, at `place`.
-pub(crate) fn early(place: Span, review: &mut Review) {
-    let mistake = Mistake::new(place, "`abort` in a search", "a search stops hopeless probes by itself");
-    review.push(mistake.help("Remove it: a probe ends as soon as no more requests could save it."));
-}
-
-/// Files limits of a search that are relative to another run, at `place`.
-pub(crate) fn relative(place: Span, review: &mut Review) {
-    let mistake = Mistake::new(place, "a relative limit in a search", "the other run had another load");
-    review.push(mistake.help("A search wants limits that are numbers, such as `ttft.p95 < 500ms`."));
-}
-
-/// Whether a limit is easier to hold the more load there is: then no largest load is the edge of it.
-pub(crate) fn grows(check: &Check) -> bool {
+/// Whether a limit is easier to meet with more load, so that there is no largest load.
+fn grows_with_load(check: &Check) -> bool {
     use Metric::{OutputTps, OutputTpsPerGpu, RequestThroughput, TotalTps};
     let total = |metric| matches!(metric, RequestThroughput | OutputTps | TotalTps | OutputTpsPerGpu);
     matches!(check.subject, Subject::Metric { metric, .. } if total(metric)) && !check.op.is_ceiling()
-}
-
-/// Files such a limit in `slo`, which is at `place`.
-pub(crate) fn upside_down(place: Span, expr: &str, review: &mut Review) {
-    let mistake = Mistake::new(place, format!("`{expr}` in a search for the largest load"), "throughput grows with the load");
-    review.push(mistake.help("Limit what gets worse under load, such as `ttft.p95`, `tpot.p95` or `error_rate`."));
 }

@@ -1,4 +1,4 @@
-//! `target.server`: a server that the run starts and stops, and the presets of known servers.
+//! `target.server`: a server that the run starts and stops, and presets of known servers.
 
 mod command;
 
@@ -30,69 +30,65 @@ const PRESET: Kind = Kind::Choice(
 );
 
 static READY: Block = Block {
-    doc: "When the server is ready: one of `url` and `log`; a `preset` knows its own.",
+    doc: "When the server is ready: one of `url` and `log`; a `preset` has a default.",
     short: None,
     fields: &[
-        field("url", Kind::Text, "A GET of this URL is answered with a status of 200 to 299.")
+        field("url", Kind::Text, "A GET of this URL returns a status from 200 to 299.")
             .example("http://127.0.0.1:8000/health")
-            .rules(&[one_of(&["url", "log"], "an address here")
-                .help("Keep the one that is true later: the server is measured from then on.")]),
-        field("log", Kind::Text, "Its log holds this text.").example("Application startup complete").rules(&[one_of(
+            .rules(&[one_of(&["url", "log"], "a URL here").help("Keep the later one: the measurement starts then.")]),
+        field("log", Kind::Text, "The log contains this text.").example("Application startup complete").rules(&[one_of(
             &["url", "log"],
-            "a text of its log here",
+            "a text of the log here",
         )
-        .help("Keep the one that is true later: the server is measured from then on.")]),
-        field("timeout", Kind::Leaf(&SPAN), "How long it may take until then.").default("30m").example("5m"),
-        field("interval", Kind::Leaf(&SPAN), "How often the URL is asked; more often in the first moments.")
-            .default("1s")
-            .example("250ms"),
+        .help("Keep the later one: the measurement starts then.")]),
+        field("timeout", Kind::Leaf(&SPAN), "Maximum startup time.").default("30m").example("5m"),
+        field("interval", Kind::Leaf(&SPAN), "Polling interval of the URL; shorter at first.").default("1s").example("250ms"),
     ],
 };
 
 static STOP: Block = Block {
     doc: "How the server is stopped.",
     short: None,
-    fields: &[field("grace", Kind::Leaf(&SPAN), "From SIGTERM to SIGKILL, for the server and all that it started.")
+    fields: &[field("grace", Kind::Leaf(&SPAN), "Time from SIGTERM to SIGKILL, for the server and its child processes.")
         .default("10s")
         .example("30s")],
 };
 
-/// The keys of `target.server`.
 pub(crate) static SERVER: Block = Block {
-    doc: "The server under test, started before its first request and stopped with the run, whatever ends it.",
+    doc: "The server under test, started before the first request and stopped at the end of the run, also after an error.",
     short: None,
     fields: &[
-        field("preset", PRESET, "A server that is known: its command, readiness and metrics page, for `target.model` on the host and port of `target.url`. What stands beside it goes before.")
+        field("preset", PRESET, "A known server: its command, readiness and metrics endpoint, for `target.model` on the host and port of `target.url`. Other keys override it.")
             .example("vllm"),
-        field("command", Kind::Leaf(&COMMAND), "The program and its arguments: a text, split as a shell does, or a list. No shell runs it.")
+        field("command", Kind::Leaf(&COMMAND), "The program and its arguments: text that is split like in a shell, or a list. No shell runs it.")
             .example("\"vllm serve {{ target.model }} --port 8000\""),
         field("args", Kind::Map(&Kind::Leaf(&ARGUMENT)), "Further arguments: `max_num_seqs: 64` is `--max-num-seqs 64`, `true` the flag alone, a list several values. A matrix may vary each.")
             .example("{ max_num_seqs: 64, enforce_eager: true }"),
-        field("args_style", STYLE, "How a name in `args` becomes a flag. A name that begins with a dash is used unchanged.")
+        field("args_style", STYLE, "How names in `args` become flags. A name that starts with a dash is used unchanged.")
             .default("kebab")
             .example("snake"),
-        field("env", Kind::Map(&Kind::Secret), "Environment variables over those of this process; never printed, never stored.")
+        field("env", Kind::Map(&Kind::Secret), "Environment variables in addition to those of llmscen; never printed, never stored.")
             .example("{ HF_TOKEN: \"${HF_TOKEN}\" }"),
-        field("cwd", Kind::File, "Its working folder; this process's where it is left out.").example("."),
+        field("cwd", Kind::File, "Its working directory; that of llmscen by default.").example("."),
         field("ready", Kind::Block(&READY), "When it is ready.").defaults(Default::Empty).example("{ url: \"http://127.0.0.1:8000/health\" }"),
-        field("log", Kind::Text, "The file in the run folder that its output goes to; a second start writes `server-2.log`.")
+        field("log", Kind::Text, "Log file in the run folder; a second start writes `server-2.log`.")
             .default("server.log")
             .example("vllm.log"),
-        field("per_case", Kind::Bool, "Start it anew for every round of every case.").default("false").example("true"),
+        field("per_case", Kind::Bool, "Restart it for every round of every case.").default("false").example("true"),
         field("stop", Kind::Block(&STOP), "How it is stopped.").defaults(Default::Empty).example("{ grace: 30s }"),
     ],
 };
 
-const AT: &str = "target.server";
+const SERVER_PATH: &str = "target.server";
 
-/// The server that the run starts, and the metrics page that its preset knows. None where there is none, or it is wrong.
+/// The managed server, and the metrics endpoint of its preset. None where there is no server, or an error.
 pub(crate) fn decode(
     draft: &Draft<'_>,
     place: Option<&Place>,
     models: Option<&[ModelShare]>,
     review: &mut Review,
 ) -> (Option<ManagedServer>, Option<Scrape>) {
-    if draft.get(AT).is_none() {
+    if draft.get(SERVER_PATH).is_none() {
         return (None, None);
     }
     let url = match place {
@@ -100,34 +96,36 @@ pub(crate) fn decode(
         None | Some(Place::Simulator { .. } | Place::Local(_)) => return (None, None),
     };
     let preset = draft.text("target.server.preset").and_then(|name| PRESETS.iter().find(|preset| preset.name == name));
-    let (root, host, port) = parts(url);
+    let (root, host, port) = split_origin(url);
     let model = models.and_then(<[ModelShare]>::first).map_or("", |share| share.name.as_str());
-    let on = On { model, host, port };
+    let on = Endpoint { model, host, port };
     let metrics = preset.and_then(|preset| preset.metrics).map(|path| Scrape {
         url: format!("{root}{path}"),
         interval: Nanos::from_millis(1000),
         headers: Vec::new(),
     });
-    let (command, ready) = (words(draft, preset, &on, review), readiness(draft, preset, root, review));
-    let (env, cwd, log) = (env(draft, preset, &on, review), draft.file("target.server.cwd", review), log(draft, review));
+    let command = command_words(draft, preset, &on, review);
+    let ready = decode_ready(draft, preset, root, review);
+    let (env, cwd, log) =
+        (decode_env(draft, preset, &on, review), draft.file("target.server.cwd", review), decode_log(draft, review));
     let server = || {
         Some(ManagedServer {
             command: command?,
             env,
             cwd,
             ready: ready?,
-            timeout: draft.get("target.server.ready.timeout").and_then(duration)?,
-            interval: draft.get("target.server.ready.interval").and_then(duration)?,
+            timeout: draft.read("target.server.ready.timeout", duration)?,
+            interval: draft.read("target.server.ready.interval", duration)?,
             log: log?,
             per_case: draft.flag("target.server.per_case")?,
-            grace: draft.get("target.server.stop.grace").and_then(duration)?,
+            grace: draft.read("target.server.stop.grace", duration)?,
         })
     };
     (server(), metrics)
 }
 
-/// `http://HOST:PORT`, the host without brackets, and the port, of a URL that is one.
-fn parts(url: &str) -> (String, &str, &str) {
+/// `http://HOST:PORT`, the host without brackets, and the port of a URL.
+fn split_origin(url: &str) -> (String, &str, &str) {
     let (scheme, rest) = url.split_once("://").unwrap_or(("http", url));
     let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
     let authority = authority.rsplit('@').next().unwrap_or_default();
@@ -139,27 +137,28 @@ fn parts(url: &str) -> (String, &str, &str) {
     (format!("{scheme}://{authority}"), host.trim_matches(['[', ']']), port)
 }
 
-fn words(draft: &Draft<'_>, preset: Option<&Preset>, on: &On<'_>, review: &mut Review) -> Option<Vec<String>> {
-    let own = match (draft.get("target.server.command"), preset) {
+fn command_words(draft: &Draft<'_>, preset: Option<&Preset>, on: &Endpoint<'_>, review: &mut Review) -> Option<Vec<String>> {
+    let program = match (draft.get("target.server.command"), preset) {
         (Some(node), _) => command(node)?,
         (None, Some(preset)) => preset.command(on),
         (None, None) => return None,
     };
-    let args = draft.get("target.server.args").map(Node::entries).unwrap_or_default();
+    let args = draft.entries_at("target.server.args");
     for entry in args.iter().filter(|entry| entry.key.trim_matches('-').is_empty() || entry.key.contains(char::is_whitespace)) {
-        let mistake = Mistake::new(entry.key_at, "this is not the name of an argument", "has no letter, or a space");
-        review.push(mistake.help("`max_num_seqs` is `--max-num-seqs`; what stands at no flag belongs into `command`."));
+        let mistake = Mistake::new(entry.key_at, "this is not the name of an argument", "is empty or contains a space");
+        review.push(mistake.help("`max_num_seqs` is `--max-num-seqs`; write arguments without a flag into `command`."));
     }
     let style = draft.text("target.server.args_style")?;
-    let all: Vec<String> = own.into_iter().chain(args.iter().flat_map(|entry| argument(entry, &style))).collect();
+    let all: Vec<String> = program.into_iter().chain(args.iter().flat_map(|entry| argument(entry, &style))).collect();
     if all.iter().any(|word| word.contains('\0')) {
-        review.push(Mistake::new(draft.place(AT), "the command holds a zero byte", "no program takes that"));
+        review.push(Mistake::new(draft.key_span(SERVER_PATH), "the command contains a zero byte", "no program accepts that"));
     }
     Some(all)
 }
 
-fn readiness(draft: &Draft<'_>, preset: Option<&Preset>, root: String, review: &mut Review) -> Option<Readiness> {
-    let (url, log) = (draft.entry("target.server.ready.url"), draft.entry("target.server.ready.log"));
+fn decode_ready(draft: &Draft<'_>, preset: Option<&Preset>, root: String, review: &mut Review) -> Option<Readiness> {
+    let url = draft.entry("target.server.ready.url");
+    let log = draft.entry("target.server.ready.log");
     match (url, log, preset) {
         (Some(_), Some(_), _) => None,
         (Some(entry), None, _) => {
@@ -175,20 +174,17 @@ fn readiness(draft: &Draft<'_>, preset: Option<&Preset>, root: String, review: &
         (None, Some(entry), _) => {
             let text = entry.value.text()?;
             if text.is_empty() || text.contains('\n') {
-                review.push(Mistake::new(
-                    entry.value.at,
-                    "`log` must be some text of one line",
-                    "would be found at once, or never",
-                ));
+                review.push(Mistake::new(entry.value.at, "`log` must be one line of text", "would match at once, or never"));
                 return None;
             }
             Some(Readiness::Log(text.into_owned()))
         }
         (None, None, Some(preset)) => Some(Readiness::Url(format!("{root}{}", preset.ready))),
         (None, None, None) => {
-            let mistake = Mistake::new(draft.place(AT), "`server` needs `ready`", "when may the first request be sent?");
+            let mistake =
+                Mistake::new(draft.key_span(SERVER_PATH), "`server` needs `ready`", "how is the server known to be ready?");
             let help = format!(
-                "For example `ready: {{ url: \"{root}/health\" }}`, or `ready: {{ log: \"startup complete\" }}`; a `preset` knows its own."
+                "For example `ready: {{ url: \"{root}/health\" }}`, or `ready: {{ log: \"startup complete\" }}`; a `preset` has a default."
             );
             review.push(mistake.help(help));
             None
@@ -196,164 +192,116 @@ fn readiness(draft: &Draft<'_>, preset: Option<&Preset>, root: String, review: &
     }
 }
 
-/// What the preset needs, and what is written, which goes before.
-fn env(draft: &Draft<'_>, preset: Option<&Preset>, on: &On<'_>, review: &mut Review) -> Vec<(String, Secret)> {
-    let entries = draft.get("target.server.env").map(Node::entries).unwrap_or_default();
+/// The environment of the preset, overridden by the scenario.
+fn decode_env(draft: &Draft<'_>, preset: Option<&Preset>, on: &Endpoint<'_>, review: &mut Review) -> Vec<(String, Secret)> {
+    let entries = draft.entries_at("target.server.env");
     for entry in entries {
         if entry.key.is_empty() || entry.key.contains(['=', '\0']) {
             let mistake = Mistake::new(
                 entry.key_at,
                 format!("`{}` is not the name of an environment variable", entry.key),
-                "has no name, or `=` in it",
+                "is empty or contains `=`",
             );
             review.push(mistake.help("For example `env: { HF_TOKEN: \"${HF_TOKEN}\" }`."));
         }
         if entry.value.text().is_some_and(|value| value.contains('\0')) {
-            review.push(Mistake::new(entry.value.at, "this value holds a zero byte", "no program takes that"));
+            review.push(Mistake::new(entry.value.at, "this value contains a zero byte", "no program accepts that"));
         }
     }
-    let own = entries.iter().filter_map(|entry| Some((entry.key.clone(), entry.value.text()?.into_owned())));
+    let configured = draft.get("target.server.env").into_iter().flat_map(Node::string_pairs);
     let preset = preset.map(|preset| preset.env(on)).unwrap_or_default();
     let preset = preset.into_iter().filter(|(name, _)| entries.iter().all(|entry| entry.key != *name));
-    preset.chain(own).map(|(name, value)| (name, Secret::new(value))).collect()
+    preset.chain(configured).map(|(name, value)| (name, Secret::new(value))).collect()
 }
 
-fn log(draft: &Draft<'_>, review: &mut Review) -> Option<String> {
+fn decode_log(draft: &Draft<'_>, review: &mut Review) -> Option<String> {
     let entry = draft.entry("target.server.log")?;
-    let name = entry.value.text()?.into_owned();
+    let name = entry.value.string()?;
     if name.contains(['/', '\\', '\0']) || !name.ends_with(".log") || name.len() == 4 {
         let mistake =
-            Mistake::new(entry.value.at, "`log` must be the name of a file that ends with `.log`", "is none in the run folder");
-        review.push(mistake.help("For example `log: server.log`; it lies in the run folder, beside the report."));
+            Mistake::new(entry.value.at, "`log` must be a file name that ends with `.log`", "not a file name in the run folder");
+        review.push(mistake.help("For example `log: server.log`; it is written to the run folder."));
         return None;
     }
     Some(name)
 }
 
-/// Files a server that is another one from case to case and yet is not started anew for each.
-pub(crate) fn alike(cases: &[Case], root: &Node, axes: &BTreeSet<String>, review: &mut Review) {
+/// Reports servers that differ between cases without `per_case`.
+pub(crate) fn check_same(cases: &[Case], root: &Node, axes: &BTreeSet<String>, review: &mut Review) {
     let servers: Vec<&ManagedServer> = cases.iter().filter_map(|case| case.target.server.as_ref()).collect();
     let Some(first) = servers.first() else { return };
     if servers.iter().all(|server| server == first) || servers.iter().all(|server| server.per_case) {
         return;
     }
-    let own = |prefix: &str| axes.iter().find(|path| path.starts_with(prefix));
-    let path = own("target.server.").or_else(|| own("target.")).or_else(|| axes.first());
-    let server = root.entry_at(AT).map_or(root.at, |entry| entry.key_at);
+    let axis_under = |prefix: &str| axes.iter().find(|path| path.starts_with(prefix));
+    let path = axis_under("target.server.").or_else(|| axis_under("target.")).or_else(|| axes.first());
+    let server = root.entry_at(SERVER_PATH).map_or(root.at, |entry| entry.key_at);
     let axis = path.and_then(|path| root.get("matrix")?.entry(path)).map_or(server, |entry| entry.key_at);
     let what = path.map_or("the matrix", String::as_str);
     let mistake =
-        Mistake::new(axis, format!("`{what}` varies the server, which is started once"), "asks for another server in each case");
+        Mistake::new(axis, format!("`{what}` varies the server, which is started once"), "requires another server per case");
     review.push(
-        mistake.also(server, "this one").help("Write `per_case: true` there: it is started anew for every round of every case."),
+        mistake
+            .also(server, "this one")
+            .help("Write `per_case: true` there: the server is restarted for every round of every case."),
     );
 }
 
-/// What a server is started for.
-struct On<'a> {
-    /// The model, as the target names it.
-    pub model: &'a str,
+/// Values that presets insert.
+struct Endpoint<'a> {
+    /// The model name.
+    model: &'a str,
     /// The host of the target's URL, without brackets.
-    pub host: &'a str,
-    /// Its port.
-    pub port: &'a str,
+    host: &'a str,
+    port: &'a str,
 }
 
-/// A server that is known.
+/// A known server.
 struct Preset {
-    /// Its name.
-    pub name: &'static str,
-    /// Its command; `MODEL`, `HOST` and `PORT` stand for those.
-    pub command: &'static [&'static str],
-    /// Likewise its environment.
-    pub env: &'static [(&'static str, &'static str)],
-    /// The path that answers with 200 once it is ready.
-    pub ready: &'static str,
-    /// The path of its metrics page.
-    pub metrics: Option<&'static str>,
+    name: &'static str,
+    /// Its command; `MODEL`, `HOST` and `PORT` are replaced.
+    command: &'static str,
+    /// Its environment, likewise.
+    env: &'static [(&'static str, &'static str)],
+    /// Path that returns 200 when it is ready.
+    ready: &'static str,
+    /// Path of its metrics.
+    metrics: Option<&'static str>,
 }
 
-/// All that are known.
+const fn preset(name: &'static str, command: &'static str, metrics: Option<&'static str>) -> Preset {
+    Preset { name, command, env: &[], ready: "/health", metrics }
+}
+
 const PRESETS: [Preset; 7] = [
-    Preset {
-        name: "vllm",
-        command: &["vllm", "serve", "MODEL", "--host", "HOST", "--port", "PORT"],
-        env: &[],
-        ready: "/health",
-        metrics: Some("/metrics"),
-    },
-    Preset {
-        name: "lmdeploy",
-        command: &["lmdeploy", "serve", "api_server", "MODEL", "--server-name", "HOST", "--server-port", "PORT"],
-        env: &[],
-        ready: "/health",
-        metrics: Some("/metrics"),
-    },
-    Preset {
-        name: "sglang",
-        command: &[
-            "python3",
-            "-m",
-            "sglang.launch_server",
-            "--model-path",
-            "MODEL",
-            "--host",
-            "HOST",
-            "--port",
-            "PORT",
-            "--enable-metrics",
-        ],
-        env: &[],
-        ready: "/health",
-        metrics: Some("/metrics"),
-    },
-    Preset {
-        name: "llama-server",
-        command: &["llama-server", "-m", "MODEL", "--host", "HOST", "--port", "PORT", "--metrics"],
-        env: &[],
-        ready: "/health",
-        metrics: Some("/metrics"),
-    },
-    Preset {
-        name: "transformers",
-        command: &["transformers", "serve", "MODEL", "--host", "HOST", "--port", "PORT"],
-        env: &[],
-        ready: "/health",
-        metrics: None,
-    },
-    Preset {
-        name: "ollama",
-        command: &["ollama", "serve"],
-        env: &[("OLLAMA_HOST", "HOST:PORT")],
-        ready: "/api/version",
-        metrics: None,
-    },
-    Preset {
-        name: "tgi",
-        command: &["text-generation-launcher", "--model-id", "MODEL", "--hostname", "HOST", "--port", "PORT"],
-        env: &[],
-        ready: "/health",
-        metrics: Some("/metrics"),
-    },
+    preset("vllm", "vllm serve MODEL --host HOST --port PORT", Some("/metrics")),
+    preset("lmdeploy", "lmdeploy serve api_server MODEL --server-name HOST --server-port PORT", Some("/metrics")),
+    preset(
+        "sglang",
+        "python3 -m sglang.launch_server --model-path MODEL --host HOST --port PORT --enable-metrics",
+        Some("/metrics"),
+    ),
+    preset("llama-server", "llama-server -m MODEL --host HOST --port PORT --metrics", Some("/metrics")),
+    preset("transformers", "transformers serve MODEL --host HOST --port PORT", None),
+    Preset { env: &[("OLLAMA_HOST", "HOST:PORT")], ready: "/api/version", ..preset("ollama", "ollama serve", None) },
+    preset("tgi", "text-generation-launcher --model-id MODEL --hostname HOST --port PORT", Some("/metrics")),
 ];
 
 impl Preset {
-    /// Its command on a host and port.
-    pub fn command(&self, on: &On<'_>) -> Vec<String> {
-        let word = |word: &&str| match *word {
-            "MODEL" => on.model.to_owned(),
-            "HOST" => on.host.to_owned(),
-            "PORT" => on.port.to_owned(),
-            word => word.to_owned(),
+    fn command(&self, on: &Endpoint<'_>) -> Vec<String> {
+        let word = |word| match word {
+            "MODEL" => on.model,
+            "HOST" => on.host,
+            "PORT" => on.port,
+            word => word,
         };
-        self.command.iter().map(word).collect()
+        self.command.split(' ').map(|part| word(part).to_owned()).collect()
     }
 
-    /// Its environment there.
-    pub fn env(&self, on: &On<'_>) -> Vec<(String, String)> {
+    fn env(&self, on: &Endpoint<'_>) -> Vec<(String, String)> {
         let host = if on.host.contains(':') { format!("[{}]", on.host) } else { on.host.to_owned() };
         let value = |value: &str| value.replace("HOST", &host).replace("PORT", on.port);
-        self.env.iter().map(|(name, own)| ((*name).to_owned(), value(own))).collect()
+        self.env.iter().map(|(name, template)| ((*name).to_owned(), value(template))).collect()
     }
 }
 

@@ -3,7 +3,7 @@
 use crate::schema_table::{Block, Default, Kind, field};
 use crate::secrets::from_env;
 use crate::sections::target::{SIMULATOR as WORD, simulator_path};
-use crate::tree::{Data, Node, Span};
+use crate::tree::{Data, Node};
 use crate::values::number::{SHARE, share};
 use crate::values::time::{DURATION, duration};
 use llmscen_core::api::Api;
@@ -13,18 +13,17 @@ use std::collections::BTreeSet;
 
 const MOST: i64 = u32::MAX as i64;
 
-/// The keys of `target.simulator`.
 pub(crate) static SIMULATOR: Block = Block {
-    doc: "The built-in server, a batching engine. One step lasts alpha + beta × prefill tokens + gamma × decoding sequences + delta × context tokens.",
+    doc: "The built-in server, a batching engine. A step takes alpha + beta × prefill tokens + gamma × decoding sequences + delta × context tokens.",
     short: None,
     fields: &[
-        field("admission", Kind::Leaf(&DURATION), "Between a request's arrival and its place in the queue.")
+        field("admission", Kind::Leaf(&DURATION), "Time from the arrival of a request to its place in the queue.")
             .default("0s")
             .example("1ms"),
         field("alpha", Kind::Leaf(&DURATION), "Step time that does not depend on the batch.").default("4ms").example("2ms"),
         field("beta", Kind::Leaf(&DURATION), "Added per prefill token of the step.").default("20us").example("10us"),
         field("gamma", Kind::Leaf(&DURATION), "Added per decoding sequence of the step.").default("50us").example("20us"),
-        field("delta", Kind::Leaf(&DURATION), "Added per token of context held by the decoding sequences.")
+        field("delta", Kind::Leaf(&DURATION), "Added per context token of the decoding sequences.")
             .default("10ns")
             .example("5ns"),
         field("jitter", Kind::Number(0.0, 10.0), "Relative standard deviation of the step time.").default("0").example("0.1"),
@@ -32,42 +31,44 @@ pub(crate) static SIMULATOR: Block = Block {
             .default("2048")
             .example("8192"),
         field("max_num_seqs", Kind::Whole(1, MOST), "Maximum number of sequences that run at once.").default("256").example("64"),
-        field("kv_blocks", Kind::Whole(1, MOST), "KV cache blocks in all.").default("8192").example("4096"),
-        field("block_tokens", Kind::Whole(1, MOST), "Tokens that one KV block holds.").default("16").example("32"),
+        field("kv_blocks", Kind::Whole(1, MOST), "Total number of KV cache blocks.").default("8192").example("4096"),
+        field("block_tokens", Kind::Whole(1, MOST), "Tokens per KV block.").default("16").example("32"),
         field("default_output_tokens", Kind::Whole(1, MOST), "Output tokens where the request sets no `max_tokens`.")
             .default("64")
             .example("128"),
-        field("faults", Kind::Block(&FAULTS), "Faults that it commits on the seed.")
+        field("faults", Kind::Block(&FAULTS), "Simulated faults, drawn from the seed.")
             .defaults(Default::Empty)
             .example("{ error: 1% }"),
-        field("prefix_cache", Kind::Bool, "Blocks of a prompt that an earlier one began with too cost no prefill.")
+        field("prefix_cache", Kind::Bool, "Blocks that an earlier prompt started with need no prefill.")
             .default("false")
             .example("true"),
     ],
 };
 
 static FAULTS: Block = Block {
-    doc: "Faults, each with the share of requests that it strikes.",
+    doc: "Faults, each with the share of affected requests.",
     short: None,
     fields: &[
         field("error", Kind::Leaf(&SHARE), "Answer with `error_status` and a JSON error.").default("0").example("1%"),
         field("error_status", Kind::Whole(400, 599), "The status of `error`.").default("500").example("503"),
-        field("reset", Kind::Leaf(&SHARE), "Reset the connection in mid-stream.").default("0").example("1%"),
-        field("stall", Kind::Leaf(&SHARE), "Fall silent in mid-stream for `stall_for`.").default("0").example("1%"),
+        field("reset", Kind::Leaf(&SHARE), "Reset the connection in the middle of the stream.").default("0").example("1%"),
+        field("stall", Kind::Leaf(&SHARE), "Send nothing for `stall_for` in the middle of the stream.")
+            .default("0")
+            .example("1%"),
         field("stall_for", Kind::Leaf(&DURATION), "Length of a stall.").default("5s").example("2s"),
         field("truncate", Kind::Leaf(&SHARE), "End the body early, without finish reason and without `[DONE]`.")
             .default("0")
             .example("1%"),
-        field("stream_error", Kind::Leaf(&SHARE), "An error event under HTTP 200 in mid-stream.").default("0").example("1%"),
-        field("slow_headers", Kind::Leaf(&DURATION), "Delay of the status line and headers.").default("0s").example("100ms"),
-        field("split", Kind::Whole(0, MOST), "Bytes after which each write is cut in two, 0 for never.")
+        field("stream_error", Kind::Leaf(&SHARE), "An error event with HTTP 200 in the middle of the stream.")
             .default("0")
-            .example("7"),
-        field("coalesce", Kind::Whole(1, MOST), "Writes held back and sent as one, 1 for none.").default("1").example("4"),
-        field("tokens_per_chunk", Kind::Whole(1, MOST), "Tokens in one event.").default("1").example("2"),
-        field("role_chunk", Kind::Bool, "Send a first chunk that carries the role alone.").default("true").example("false"),
-        field("no_usage", Kind::Bool, "Never send usage, even when asked.").default("false").example("true"),
-        field("reasoning_tokens", Kind::Whole(0, MOST), "Tokens of reasoning text in front of the content.")
+            .example("1%"),
+        field("slow_headers", Kind::Leaf(&DURATION), "Delay of the status line and headers.").default("0s").example("100ms"),
+        field("split", Kind::Whole(0, MOST), "Split each write after this many bytes, 0 for never.").default("0").example("7"),
+        field("coalesce", Kind::Whole(1, MOST), "Number of writes that are sent together, 1 for none.").default("1").example("4"),
+        field("tokens_per_chunk", Kind::Whole(1, MOST), "Tokens per event.").default("1").example("2"),
+        field("role_chunk", Kind::Bool, "Send a first chunk with only the role.").default("true").example("false"),
+        field("no_usage", Kind::Bool, "Never send usage, even if requested.").default("false").example("true"),
+        field("reasoning_tokens", Kind::Whole(0, MOST), "Tokens of reasoning text before the content.")
             .default("0")
             .example("32"),
         field("comment_every", Kind::Whole(0, MOST), "A keep-alive comment before every n-th event, 0 for never.")
@@ -76,7 +77,7 @@ static FAULTS: Block = Block {
     ],
 };
 
-/// `api: simulator` is another way to write `url: simulator`.
+/// `api: simulator` is short for `url: simulator`.
 pub(crate) fn expand_api(root: &mut Node) {
     let Some(api) = root.entry_at("target.api").filter(|api| api.value.text().as_deref() == Some(WORD)).cloned() else {
         return;
@@ -91,15 +92,15 @@ pub(crate) fn expand_api(root: &mut Node) {
     }
 }
 
-/// What the built-in server needs besides the defaults of the tables: its block, and a model to answer to. Where a variable
-/// named another server, as in `${LLM_URL:-simulator}`, the block was for the case that it does not.
+/// Adds the block and the model of the built-in server. If a variable selected another server, as in `${LLM_URL:-simulator}`,
+/// the block is removed.
 pub(crate) fn add_block(root: &mut Node, swept: &BTreeSet<String>) {
     let url = root.get("target.url").filter(|_| !swept.contains("target.url"));
     let always = url.and_then(Node::text).is_some_and(|url| simulator_path(&url).is_some());
     if !always && url.is_some_and(from_env) {
         root.set("target.simulator", root.at, Node::new(root.at, Data::Null));
     }
-    let at = Span { end: root.at.start, ..root.at };
+    let at = root.at.before();
     if (always || swept.contains("target.url")) && root.get("target.simulator").is_none() {
         root.set("target.simulator", at, Node::new(at, Data::Map(Vec::new())));
     }
@@ -108,9 +109,9 @@ pub(crate) fn add_block(root: &mut Node, swept: &BTreeSet<String>) {
     }
 }
 
-/// The simulator of a checked `target.simulator`, defaults filled in.
 pub(crate) fn decode(node: &Node) -> Option<Simulator> {
-    let (span, count) = (|path| span(node, path), |path| count(node, path));
+    let span = |path| span(node, path);
+    let count = |path| count(node, path);
     Some(Simulator {
         admission: span("admission")?,
         alpha: span("alpha")?,
@@ -123,14 +124,15 @@ pub(crate) fn decode(node: &Node) -> Option<Simulator> {
         kv_blocks: count("kv_blocks")?,
         block_tokens: count("block_tokens")?,
         default_output_tokens: count("default_output_tokens")?,
-        faults: faults(node.get("faults")?)?,
-        prefix_cache: flag(node, "prefix_cache")?,
+        faults: decode_faults(node.get("faults")?)?,
+        prefix_cache: node.read("prefix_cache", Node::flag)?,
     })
 }
 
-fn faults(node: &Node) -> Option<Faults> {
-    let (span, count) = (|path| span(node, path), |path| count(node, path));
-    let part = |path| node.get(path).and_then(share);
+fn decode_faults(node: &Node) -> Option<Faults> {
+    let span = |path| span(node, path);
+    let count = |path| count(node, path);
+    let part = |path| node.read(path, share);
     Some(Faults {
         error: part("error")?,
         error_status: u16::try_from(count("error_status")?).ok()?,
@@ -143,27 +145,19 @@ fn faults(node: &Node) -> Option<Faults> {
         split: count("split")?,
         coalesce: count("coalesce")?,
         tokens_per_chunk: count("tokens_per_chunk")?,
-        role_chunk: flag(node, "role_chunk")?,
-        no_usage: flag(node, "no_usage")?,
+        role_chunk: node.read("role_chunk", Node::flag)?,
+        no_usage: node.read("no_usage", Node::flag)?,
         reasoning_tokens: count("reasoning_tokens")?,
         comment_every: count("comment_every")?,
     })
 }
 
 fn span(node: &Node, path: &str) -> Option<Nanos> {
-    node.get(path).and_then(duration)
+    node.read(path, duration)
 }
 
 fn count(node: &Node, path: &str) -> Option<u32> {
-    u32::try_from(node.get(path)?.whole()?).ok()
-}
-
-/// `true` or `false` at a path.
-pub(crate) fn flag(node: &Node, path: &str) -> Option<bool> {
-    match node.get(path)?.data {
-        crate::tree::Data::Bool(value) => Some(value),
-        _ => None,
-    }
+    u32::try_from(node.get(path)?.integer()?).ok()
 }
 
 #[cfg(test)]
@@ -173,8 +167,8 @@ mod tests {
     use crate::tree::{Data, Span};
 
     #[test]
-    fn the_defaults_of_the_table_are_those_of_the_model() {
-        let at = Span { file: 0, start: 0, end: 0 };
+    fn table_defaults_equal_model_defaults() {
+        let at = Span::default();
         let mut node = Node::new(at, Data::Map(Vec::new()));
         fill(&mut node, &SIMULATOR, &|_| false);
         assert_eq!(decode(&node), Some(Simulator::default()));

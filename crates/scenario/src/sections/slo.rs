@@ -1,14 +1,14 @@
-//! `slo`: the limits that the run is judged by; `presets`: named limits.
+//! `slo`: the objectives of the run; `presets`: named objectives.
 
-mod possible;
+mod measurable;
 mod relative;
 
 use crate::check;
 use crate::fault::{Mistake, Review};
 use crate::schema_table::{Block, Kind, Leaf, field};
 use crate::sections::reference;
-use crate::sections::slo::possible::possible;
-use crate::suggest::{list, near};
+use crate::sections::slo::measurable::check_measurable;
+use crate::suggest::{list, meant_or, nearest};
 use crate::tree::{Data, Entry, Node, Span};
 use crate::values::expect;
 use crate::values::text::{CONFIDENCE, confidence};
@@ -21,15 +21,19 @@ pub(crate) use relative::RelativeContext;
 use std::collections::BTreeSet;
 
 const OF: Kind =
-    Kind::Choice(&[("ok", "Requests that succeeded"), ("scheduled", "All of them; a failed one counts as infinitely slow")], &[]);
+    Kind::Choice(&[("ok", "Successful requests"), ("scheduled", "All requests; a failed one counts as infinitely slow")], &[]);
 
 const NO_DATA: Kind = Kind::Choice(
-    &[("fail", "The limit is broken"), ("inconclusive", "Nothing can be said"), ("pass", "The limit holds; the report says so")],
+    &[
+        ("fail", "The objective fails"),
+        ("inconclusive", "The objective is inconclusive"),
+        ("pass", "The objective is met; the report has a note"),
+    ],
     &[],
 );
 
 static ABORT: Block = Block {
-    doc: "Gives the case up, as failed, once the limit is lost: by a test that may look after every request. For quantiles and `max`, `goodput(…)` and `error_rate`.",
+    doc: "Aborts the case as failed once the limit cannot be met any more, by a sequential test after every request. For quantiles and `max`, `goodput(…)` and `error_rate`.",
     short: None,
     fields: &[
         field("min_samples", Kind::Whole(1, 1_000_000_000), "Minimum number of requests before the limit is tested.")
@@ -47,45 +51,44 @@ static ABORT: Block = Block {
 
 static EXPR: Leaf = Leaf { expected: "a limit such as `ttft.p95 < 500ms`", sweepable: false, schema, check: check_expr };
 
-/// The keys of an entry of `slo`.
 pub(crate) static SLO: Block = Block {
-    doc: "A limit. A plain text is short for `{ expr: … }`.",
+    doc: "An objective. A plain text is short for `{ expr: … }`.",
     short: Some("expr"),
     fields: &[
         field("expr", Kind::Leaf(&EXPR), "metric[{tag=value}][.stat] op value unit, or goodput(limits) op percent, or signal.stat op value unit, as in `server.waiting.max < 10`. The right side may be `1.10 * baseline` or `0.95 * reference`.")
             .required_unless("preset")
             .example("ttft.p95 < 500ms"),
-        field("when", Kind::Map(&Kind::Json), "Only for cases with these matrix values. `load.stage: 2` is the second stage of a staged load, `all` the case as a whole; without it a limit is about the case and each of its stages.").example("{ load.concurrency: 64 }"),
-        field("confidence", Kind::Leaf(&CONFIDENCE), "How sure a ruling must be; `point` compares the point estimate.")
+        field("when", Kind::Map(&Kind::Json), "Only for cases with these matrix values. `load.stage: 2` is the second stage of a staged load, `all` the whole case; by default a limit applies to the case and to each of its stages.").example("{ load.concurrency: 64 }"),
+        field("confidence", Kind::Leaf(&CONFIDENCE), "Confidence level of the verdict; `point` compares the point estimate.")
             .default("0.95")
             .example("0.99"),
-        field("of", OF, "Which requests a quantile is taken over.").default("ok").example("scheduled"),
-        field("no_data", NO_DATA, "What no data means.").default("fail").example("inconclusive"),
-        field("abort", Kind::Block(&ABORT), "Give the case up once this limit is lost.").example("{ min_samples: 200 }"),
-        field("preset", Kind::Text, "Named limits in place of `expr`: `mlperf/…`, `reading/silent`, `reading/listening`, `reading/visual`, or one of `presets`. The other keys go for each of them.")
+        field("of", OF, "The requests that a quantile is computed from.").default("ok").example("scheduled"),
+        field("no_data", NO_DATA, "Verdict without data.").default("fail").example("inconclusive"),
+        field("abort", Kind::Block(&ABORT), "Abort the case once this limit cannot be met any more.").example("{ min_samples: 200 }"),
+        field("preset", Kind::Text, "Named limits instead of `expr`: `mlperf/…`, `reading/silent`, `reading/listening`, `reading/visual`, or one of `presets`. The other keys apply to each of them.")
             .example("mlperf/llama2-70b-interactive"),
-        field("words_per_minute", Kind::Number(1.0, 10_000.0), "With a reading speed: how fast the reader is, in place of the preset's 250, 450 or 700.")
+        field("words_per_minute", Kind::Number(1.0, 10_000.0), "With a reading speed: words per minute, instead of the preset's 250, 450 or 700.")
             .example("300"),
-        field("tokens_per_word", Kind::Number(0.1, 100.0), "With a reading speed: tokens that a word takes, 1.5 unless told.").example("1.3"),
+        field("tokens_per_word", Kind::Number(0.1, 100.0), "With a reading speed: tokens per word, 1.5 by default.").example("1.3"),
     ],
 };
 
-/// A limit and the places of its parts.
+/// A decoded limit and its node.
 pub(crate) struct Limit<'a> {
     check: Check,
     node: &'a Node,
 }
 
-/// The limits of a checked scenario, conditions resolved.
+/// Decodes the limits, with their conditions.
 pub(crate) fn decode<'a>(root: &'a Node, axes: &BTreeSet<String>, review: &mut Review) -> Vec<Limit<'a>> {
-    let items = root.get("slo").map(Node::items).unwrap_or_default();
+    let items = root.items_at("slo");
     let stage = root.get("load.stages").map(|_| STAGE.to_owned());
-    let apart: BTreeSet<String> = axes.iter().cloned().chain(stage).collect();
-    items.iter().filter_map(|node| limit(node, &apart, review)).collect()
+    let swept_paths: BTreeSet<String> = axes.iter().cloned().chain(stage).collect();
+    items.iter().filter_map(|node| decode_limit(node, &swept_paths, review)).collect()
 }
 
-fn limit<'a>(node: &'a Node, apart: &BTreeSet<String>, review: &mut Review) -> Option<Limit<'a>> {
-    let expr = node.get("expr")?.text()?.into_owned();
+fn decode_limit<'a>(node: &'a Node, swept_paths: &BTreeSet<String>, review: &mut Review) -> Option<Limit<'a>> {
+    let expr = node.get("expr")?.string()?;
     let assertion = check::parse(&expr).ok()?;
     let check = Check {
         expr,
@@ -93,60 +96,53 @@ fn limit<'a>(node: &'a Node, apart: &BTreeSet<String>, review: &mut Review) -> O
         op: assertion.op,
         limit: assertion.limit,
         relative: assertion.relative.map(|(to, factor)| Relative { to, factor, known: None }),
-        confidence: node.get("confidence").and_then(confidence)?,
-        when: condition(node, apart, review)?,
+        confidence: node.read("confidence", confidence)?,
+        when: decode_condition(node, swept_paths, review)?,
         of: if node.get("of")?.text()? == "scheduled" { Of::Scheduled } else { Of::Ok },
         no_data: match node.get("no_data")?.text()?.as_ref() {
             "inconclusive" => NoData::Inconclusive,
             "pass" => NoData::Pass,
             _ => NoData::Fail,
         },
-        abort: node.get("abort").and_then(abort),
+        abort: node.read("abort", decode_abort),
     };
     if check.relative.is_none() {
-        lost_early(node, &check, review);
+        check_abort(node, &check, review);
     }
-    whole(node, &check, review);
+    check_single_stage(node, &check, review);
     let limit = Limit { check, node };
-    relative::sound(&limit, review);
+    relative::check_restrictions(&limit, review);
     Some(limit)
 }
 
-fn abort(node: &Node) -> Option<Abort> {
-    let min_samples = u64::try_from(node.get("min_samples")?.whole()?).ok()?;
+fn decode_abort(node: &Node) -> Option<Abort> {
+    let min_samples = u64::try_from(node.get("min_samples")?.integer()?).ok()?;
     Some(Abort { min_samples, alpha: node.get("alpha")?.number()? })
 }
 
-/// Files an `abort` on a limit that is never lost before the end.
-fn lost_early(node: &Node, check: &Check, review: &mut Review) {
+/// Reports an `abort` on a limit that cannot fail before the end.
+fn check_abort(node: &Node, check: &Check, review: &mut Review) {
     let Some(entry) = node.entry_at("abort").filter(|_| check.abort.is_some() && check.allowed().is_none()) else { return };
     let gaps = matches!(&check.subject, Subject::Metric { metric, .. } if metric.per() == Scope::Gap);
     let (label, help) = if gaps {
-        ("the gaps of a request are alike", "Write a limit on `tpot`, or on requests: goodput(itl < 50ms) >= 99%.")
+        ("the gaps of a request are correlated", "Write a limit on `tpot`, or on requests: goodput(itl < 50ms) >= 99%.")
     } else {
-        ("no share of requests decides it", "It goes with quantiles, `max`, `goodput(…)` and `error_rate`.")
+        ("not a share of requests", "It needs a quantile, `max`, `goodput(…)` or `error_rate`.")
     };
-    let mistake = Mistake::new(entry.key_at, "this limit cannot be lost before the end", label);
-    let mistake = match node.entry_at("expr") {
-        Some(expr) => mistake.also(expr.value.at, "this one"),
-        None => mistake,
-    };
-    review.push(mistake.help(help));
+    let mistake = Mistake::new(entry.key_at, "this limit cannot fail before the end", label);
+    review.push(mistake.also_if(node.get("expr").map(|expr| expr.at), "this one").help(help));
 }
 
-/// Files an `abort` on a limit that is about one stage: only what the whole case is judged by is watched.
-fn whole(node: &Node, check: &Check, review: &mut Review) {
+/// Reports an `abort` on a limit for a single stage; only limits for whole cases are watched.
+fn check_single_stage(node: &Node, check: &Check, review: &mut Review) {
     let one = check.when.get(STAGE).is_some_and(|stage| *stage != Scalar::Text("all".into()));
     let Some(entry) = node.entry_at("abort").filter(|_| check.abort.is_some() && one) else { return };
-    let mistake = Mistake::new(entry.key_at, "`abort` does not watch one stage alone", "gives up whole cases");
-    let mistake = match node.entry_at("when") {
-        Some(when) => mistake.also(when.value.at, "one stage"),
-        None => mistake,
-    };
-    review.push(mistake.help("Leave `abort` out, or write `load.stage: all` for the case as a whole."));
+    let mistake = Mistake::new(entry.key_at, "`abort` cannot be used for a single stage", "aborts whole cases");
+    let mistake = mistake.also_if(node.get("when").map(|when| when.at), "one stage");
+    review.push(mistake.help("Remove `abort`, or write `load.stage: all` for the whole case."));
 }
 
-fn condition(node: &Node, apart: &BTreeSet<String>, review: &mut Review) -> Option<Labels> {
+fn decode_condition(node: &Node, swept_paths: &BTreeSet<String>, review: &mut Review) -> Option<Labels> {
     let entries = node.get("when").map(Node::entries).unwrap_or_default();
     let mut labels = Vec::new();
     for entry in entries {
@@ -155,12 +151,11 @@ fn condition(node: &Node, apart: &BTreeSet<String>, review: &mut Review) -> Opti
             expect(&entry.value, "one value of the matrix", "", review);
             return None;
         };
-        if !apart.contains(&entry.key) {
-            let label = near(&entry.key, apart.iter().map(String::as_str));
-            let label = label.map_or("is not swept".to_owned(), |meant| format!("did you mean `{meant}`?"));
-            let swept = list(apart.iter().map(String::as_str), "and");
-            let mistake = Mistake::new(entry.key_at, format!("`{}` does not tell cases apart", entry.key), label);
-            review.push(mistake.help(format!("`when` names what the matrix sweeps, and stages; here that is {swept}.")));
+        if !swept_paths.contains(&entry.key) {
+            let label = meant_or(nearest(&entry.key, swept_paths.iter().map(String::as_str)), "is not swept");
+            let swept = list(swept_paths.iter().map(String::as_str), "and");
+            let mistake = Mistake::new(entry.key_at, format!("`{}` is not swept", entry.key), label);
+            review.push(mistake.help(format!("Keys of `when` are paths of the matrix, and stages; here {swept}.")));
             return None;
         }
         labels.push((entry.key.clone(), value));
@@ -168,12 +163,13 @@ fn condition(node: &Node, apart: &BTreeSet<String>, review: &mut Review) -> Opti
     Some(Labels(labels))
 }
 
-/// Gives every case the limits that are about it. Files limits that no case can meet or produce.
+/// Assigns limits to the cases that match. Reports limits that no case matches or can measure.
 pub(crate) fn assign(limits: &[Limit<'_>], cases: &mut [Case], rounds: u32, context: &RelativeContext<'_>, review: &mut Review) {
-    let apart: BTreeSet<String> = cases.iter().flat_map(|case| case.labels.0.iter().map(|(path, _)| path.clone())).collect();
+    let swept_paths: BTreeSet<String> =
+        cases.iter().flat_map(|case| case.labels.0.iter().map(|(path, _)| path.clone())).collect();
     let staged = cases.iter().any(|case| !case.load.shape.stages().is_empty()).then(|| STAGE.to_owned());
-    reference::axes(context.root, &apart.into_iter().chain(staged).collect(), review);
-    // A case is copied to look at its lines and stages, and thousands of checks must not be copied with it each time.
+    reference::check_axes(context.root, &swept_paths.into_iter().chain(staged).collect(), review);
+    // Cases are copied to inspect their traffic classes and stages; thousands of checks must not be copied each time.
     let mut given: Vec<(Vec<Check>, _)> = cases.iter().map(|_| (Vec::new(), Vec::new())).collect();
     for limit in limits {
         let mut about = false;
@@ -181,21 +177,21 @@ pub(crate) fn assign(limits: &[Limit<'_>], cases: &mut [Case], rounds: u32, cont
             let staged = !case.load.shape.stages().is_empty();
             let all = if staged { case.labels.with(STAGE, Scalar::Text("all".into())) } else { case.labels.clone() };
             if all.covers(&limit.check.when) {
-                possible(limit, case, rounds, &context.telemetry, review);
-                // Rounds are looked at one by one, and any of them may give the case up.
+                check_measurable(limit, case, rounds, &context.telemetry, review);
+                // Each round is tested separately and may abort the case.
                 let share = |abort: Abort| Abort { alpha: abort.alpha / f64::from(rounds.max(1)), ..abort };
-                let check = relative::resolved(limit, case, context, review);
+                let check = relative::resolve_limit(limit, case, context, review);
                 checks.push(Check { abort: check.abort.map(share), ..check });
                 about = true;
             }
             if staged {
-                let own = assign_stages(limit, case, rounds, context, review);
-                about |= own.is_some();
-                stage_checks.extend(own.into_iter().flatten());
+                let checks_of_stages = assign_stages(limit, case, rounds, context, review);
+                about |= checks_of_stages.is_some();
+                stage_checks.extend(checks_of_stages.into_iter().flatten());
             }
         }
         if !about {
-            nowhere(limit, cases, review);
+            report_unmatched(limit, cases, review);
         }
     }
     for (case, (checks, stage_checks)) in cases.iter_mut().zip(given) {
@@ -204,7 +200,7 @@ pub(crate) fn assign(limits: &[Limit<'_>], cases: &mut [Case], rounds: u32, cont
     }
 }
 
-/// The limit as those of the stages of this case that it is about, if it is about any.
+/// The checks of the limit for stages of a case; None where it does not apply to any.
 fn assign_stages(
     limit: &Limit<'_>,
     case: &Case,
@@ -214,18 +210,19 @@ fn assign_stages(
 ) -> Option<Vec<Check>> {
     let about: Vec<Case> = case.stages().into_iter().map(|stage| stage.case).collect();
     let about: Vec<Case> = about.into_iter().filter(|stage| stage.labels.covers(&limit.check.when)).collect();
-    // Of a limit about all of them the whole case has told what is wrong.
+    // A limit for all stages is reported for the whole case.
     if let Some(stage) = about.first().filter(|_| limit.check.when.get(STAGE).is_some()) {
-        possible(limit, stage, rounds, &context.telemetry, review);
+        check_measurable(limit, stage, rounds, &context.telemetry, review);
     }
-    (!about.is_empty()).then(|| relative::stages(limit, &about, context, review).into_iter().collect())
+    (!about.is_empty()).then(|| relative::stage_checks(limit, &about, context, review).into_iter().collect())
 }
 
-fn nowhere(limit: &Limit<'_>, cases: &[Case], review: &mut Review) {
+fn report_unmatched(limit: &Limit<'_>, cases: &[Case], review: &mut Review) {
     let Some(when) = limit.node.entry_at("when") else { return };
     let fixed = when.value.entries().iter().any(|entry| review.fixed.contains(&entry.key));
     if fixed {
-        return review.warn(when.value.at, "no case meets this condition, for a setting of the command line replaced an axis");
+        return review
+            .warn(when.value.at, "no case matches this condition, because a setting of the command line replaced an axis");
     }
     let mistake = Mistake::new(when.value.at, "this `when` matches no case", "no case has these values");
     let stages = |case: &Case| case.stages().into_iter().map(|stage| stage.case.id).collect::<Vec<_>>();
@@ -236,9 +233,8 @@ fn nowhere(limit: &Limit<'_>, cases: &[Case], review: &mut Review) {
 fn check_expr(node: &Node, review: &mut Review) {
     let Some(text) = node.text() else { return expect(node, EXPR.expected, "", review) };
     if let Err(error) = check::parse(&text) {
-        let at = review.sources.part(node, &text, error.range);
-        let mistake = Mistake::new(at, error.message, error.label);
-        review.push(error.help.into_iter().fold(mistake, Mistake::help));
+        let at = review.sources.part(node, &text, error.range.clone());
+        review.push(error.into_mistake(at));
     }
 }
 
@@ -246,7 +242,7 @@ fn schema() -> serde_json::Value {
     serde_json::json!({ "type": "string", "pattern": "^\\s*[a-z_]+.*[<>=].*$" })
 }
 
-/// Limits on TTFT and TPOT at p99, milliseconds: the server and the interactive scenario of MLPerf Inference's language models.
+/// Limits on TTFT and TPOT at p99 in milliseconds, from the server and interactive scenarios of MLPerf Inference.
 const MLPERF: [(&str, u32, u32); 11] = [
     ("mlperf/llama2-70b-server", 2000, 200),
     ("mlperf/llama2-70b-interactive", 450, 40),
@@ -261,32 +257,32 @@ const MLPERF: [(&str, u32, u32); 11] = [
     ("mlperf/gpt-oss-120b-interactive", 2000, 15),
 ];
 
-/// Words per minute that a person takes in; no token may come later than they need it.
+/// Words per minute; no token may be later than the reader needs it.
 const READING: [(&str, f64); 3] = [("reading/silent", 250.0), ("reading/listening", 450.0), ("reading/visual", 700.0)];
-/// Tokens of an English word, unless told.
+/// Default number of tokens of an English word.
 const TOKENS_PER_WORD: f64 = 1.5;
-/// The keys that only reading speeds have.
+/// Keys that apply to reading speeds only.
 const PACE: [&str; 2] = ["words_per_minute", "tokens_per_word"];
 
-/// Replaces every preset in `slo` by its limits, and takes `presets` away: what it said stands there now.
+/// Replaces presets in `slo` by their limits, and removes `presets`.
 pub(crate) fn expand(root: &mut Node, review: &mut Review) {
-    let own = root.remove("presets");
-    let own = own.as_ref().map(|entry| entry.value.entries()).unwrap_or_default();
+    let presets = root.remove("presets");
+    let presets = presets.as_ref().map(|entry| entry.value.entries()).unwrap_or_default();
     let Some(slo) = root.entry_at("slo").cloned() else { return };
     if !matches!(slo.value.data, Data::List(_)) {
         return;
     }
     review.section = "slo".to_owned();
-    let items = slo.value.items().iter().flat_map(|item| limits(item, own, review)).collect();
+    let items = slo.value.items().iter().flat_map(|item| expand_item(item, presets, review)).collect();
     let value = Node { data: Data::List(items), ..slo.value };
     root.set("slo", slo.key_at, value);
     review.section.clear();
 }
 
-fn limits(item: &Node, own: &[Entry], review: &mut Review) -> Vec<Node> {
+fn expand_item(item: &Node, presets: &[Entry], review: &mut Review) -> Vec<Node> {
     let Some(preset) = item.entry_at("preset") else {
         if let Some(entry) = PACE.iter().find_map(|key| item.entry_at(key)) {
-            paceless(entry, review);
+            report_pace_key(entry, review);
         }
         return vec![item.clone()];
     };
@@ -297,65 +293,65 @@ fn limits(item: &Node, own: &[Entry], review: &mut Review) -> Vec<Node> {
     }
     let Some(name) = preset.value.text() else { return Vec::new() };
     let at = preset.value.at;
-    let reading = READING.iter().find(|(own, _)| *own == name);
+    let reading = READING.iter().find(|(reading, _)| *reading == name);
     if reading.is_none()
         && let Some(entry) = PACE.iter().find_map(|key| item.entry_at(key))
     {
-        paceless(entry, review);
+        report_pace_key(entry, review);
     }
-    if let Some(user) = own.iter().find(|entry| entry.key == name) {
-        return user.value.items().iter().filter_map(|limit| inherited(limit, item, review)).collect();
+    if let Some(user) = presets.iter().find(|entry| entry.key == name) {
+        return user.value.items().iter().filter_map(|limit| inherit_limit(limit, item, review)).collect();
     }
-    let mlperf = MLPERF.iter().find(|(own, ..)| *own == name);
+    let mlperf = MLPERF.iter().find(|(preset, ..)| *preset == name);
     let exprs = match (mlperf, reading) {
         (Some((_, ttft, tpot)), _) => vec![format!("ttft.p99 <= {ttft}ms"), format!("tpot.p99 <= {tpot}ms")],
-        (None, Some((_, words))) => vec![pace(item, *words)],
+        (None, Some((_, words))) => vec![reading_limit(item, *words)],
         (None, None) => {
-            review.push(unknown(at, &name, own));
+            review.push(unknown_preset(at, &name, presets));
             return Vec::new();
         }
     };
-    exprs.into_iter().map(|expr| with(item, expr, at)).collect()
+    exprs.into_iter().map(|expr| replace_preset(item, expr, at)).collect()
 }
 
 /// TPOT = 60 s / (words per minute × tokens per word), in tenths of a millisecond.
-fn pace(item: &Node, words: f64) -> String {
-    let said = |key: &str, usual: f64| item.get(key).and_then(Node::number).unwrap_or(usual);
-    let tpot = 60_000.0 / (said(PACE[0], words) * said(PACE[1], TOKENS_PER_WORD));
+fn reading_limit(item: &Node, words: f64) -> String {
+    let value_or = |key: &str, usual: f64| item.get(key).and_then(Node::number).unwrap_or(usual);
+    let tpot = 60_000.0 / (value_or(PACE[0], words) * value_or(PACE[1], TOKENS_PER_WORD));
     format!("tpot.p95 <= {}ms", (tpot * 10.0).round() / 10.0)
 }
 
 /// The item with a limit in place of the preset.
-fn with(item: &Node, expr: String, at: Span) -> Node {
+fn replace_preset(item: &Node, expr: String, at: Span) -> Node {
     let keep = |entry: &&Entry| entry.key != "preset" && !PACE.contains(&entry.key.as_str());
     let expr = Entry { key: "expr".to_owned(), key_at: at, value: Node::new(at, Data::Text(expr)) };
     let entries = std::iter::once(expr).chain(item.entries().iter().filter(keep).cloned()).collect();
     Node { data: Data::Map(entries), ..item.clone() }
 }
 
-/// A limit of a user's preset; what the item itself says wins.
-fn inherited(limit: &Node, item: &Node, review: &mut Review) -> Option<Node> {
+/// A limit of a user's preset, overridden by keys of the item.
+fn inherit_limit(limit: &Node, item: &Node, review: &mut Review) -> Option<Node> {
     if let Some(inner) = limit.entry_at("preset") {
-        let mistake = Mistake::new(inner.key_at, "a preset within a preset", "stands for limits only");
-        review.push(mistake.help("Name both presets in `slo`, one item each."));
+        let mistake = Mistake::new(inner.key_at, "a preset inside a preset", "presets contain limits only");
+        review.push(mistake.help("List both presets in `slo`, one item each."));
         return None;
     }
     let mut made = limit.clone();
     for entry in item.entries().iter().filter(|entry| entry.key != "preset" && !PACE.contains(&entry.key.as_str())) {
-        made.put(&entry.key, entry.key_at, entry.value.clone());
+        made.set_key(&entry.key, entry.key_at, entry.value.clone());
     }
     Some(made)
 }
 
-fn paceless(entry: &Entry, review: &mut Review) {
-    let mistake = Mistake::new(entry.key_at, format!("`{}` without a reading speed", entry.key), "goes with `preset: reading/…`");
+fn report_pace_key(entry: &Entry, review: &mut Review) {
+    let mistake = Mistake::new(entry.key_at, format!("`{}` without a reading speed", entry.key), "needs `preset: reading/…`");
     review.push(mistake.help(format!("Reading speeds are {}.", list(READING.iter().map(|(name, _)| *name), "and"))));
 }
 
-fn unknown(at: Span, name: &str, own: &[Entry]) -> Mistake {
+fn unknown_preset(at: Span, name: &str, presets: &[Entry]) -> Mistake {
     let tools = MLPERF.iter().map(|(name, ..)| *name).chain(READING.iter().map(|(name, _)| *name));
-    let names: Vec<&str> = own.iter().map(|entry| entry.key.as_str()).chain(tools).collect();
-    let label = near(name, names.iter().copied()).map_or("does not exist".to_owned(), |near| format!("did you mean `{near}`?"));
-    let help = format!("Presets are {}. Your own stand in `presets`.", list(names.iter().copied(), "and"));
+    let names: Vec<&str> = presets.iter().map(|entry| entry.key.as_str()).chain(tools).collect();
+    let label = meant_or(nearest(name, names.iter().copied()), "does not exist");
+    let help = format!("Presets are {}. Define your own in `presets`.", list(names.iter().copied(), "and"));
     Mistake::new(at, format!("unknown preset `{name}`"), label).help(help)
 }

@@ -8,14 +8,13 @@ use crate::sections::local::WITHOUT_LOCAL;
 use crate::sections::{Draft, local, server, simulator, telemetry};
 use crate::tree::{Node, Span};
 use crate::values::number::{BANDWIDTH, FLOPS, PARAMETERS, SIZE, bandwidth, flops, parameters, size};
-use crate::values::target::{MODELS, VERSION, models, no_address, parts, version};
+use crate::values::target::{MODELS, VERSION, models, split_url, url_error, version};
 use crate::values::time::{SPAN, duration};
 use llmscen_core::api::Api;
 use llmscen_core::target::{Compression, ModelShare, Place, Pool, Secret, Target, Timeouts, Tls};
 use llmscen_core::telemetry::Hardware;
 use std::sync::Arc;
 
-/// The word that stands for the built-in server.
 pub(crate) const SIMULATOR: &str = "simulator";
 
 const API: Kind = Kind::Choice(
@@ -24,13 +23,13 @@ const API: Kind = Kind::Choice(
         ("openai-completions", "OpenAI text completions"),
         ("openai-responses", "OpenAI responses"),
         ("openai-embeddings", "OpenAI embeddings; not streamed"),
-        ("rerank", "Rerank, as Cohere, Jina and vLLM serve it; not streamed"),
+        ("rerank", "Rerank, as in Cohere, Jina and vLLM; not streamed"),
         ("dashscope", "DashScope's native generation"),
         ("anthropic", "Anthropic messages; needs `request.max_tokens`"),
-        ("ollama", "Ollama's native chat, as lines of JSON"),
+        ("ollama", "Ollama's native chat, as JSON lines"),
         ("tgi", "Text Generation Inference's native generation"),
-        ("custom", "What `request.template` and `request.extract` say"),
-        ("local", "A model in this process, which `model` names: a folder, a name on the hub, a `.gguf` file, or `random:tiny`"),
+        ("custom", "Defined by `request.template` and `request.extract`"),
+        ("local", "A local model in `model`: a folder, a name on the hub, a `.gguf` file, or `random:tiny`"),
         (SIMULATOR, "The built-in server; the same as `url: simulator`"),
     ],
     &[],
@@ -38,16 +37,16 @@ const API: Kind = Kind::Choice(
 
 const POOL: Kind = Kind::Choice(
     &[
-        ("keep-alive", "Connections are used again; those of a closed loop's users, or of a burst, are opened before the start"),
-        ("on-demand", "Connections are used again, and opened when a request needs one: the first ones wait for theirs"),
-        ("per-request", "Every request opens its own"),
+        ("keep-alive", "Connections are reused; those of a closed loop's users, or of a burst, are opened before the start"),
+        ("on-demand", "Connections are reused, and opened when a request needs one: the first requests wait for theirs"),
+        ("per-request", "Every request opens a connection"),
     ],
     &[],
 );
 
 const COMPRESSION: Kind = Kind::Choice(
     &[
-        ("none", "No compression: it costs the server time that would be measured"),
+        ("none", "No compression: its time on the server would be measured"),
         ("gzip", "gzip"),
         ("zstd", "zstd"),
         ("any", "Either"),
@@ -56,29 +55,37 @@ const COMPRESSION: Kind = Kind::Choice(
 );
 
 static TIMEOUTS: Block = Block {
-    doc: "How long each step of a request may take.",
+    doc: "Time limits of a request.",
     short: None,
     fields: &[
-        field("connect", Kind::Leaf(&SPAN), "From asking for a connection to having it, TLS included.")
+        field("connect", Kind::Leaf(&SPAN), "From the start of a connection to its completion, including TLS.")
             .default("10s")
-            .example("5s").rules(&[WITHOUT_LOCAL]),
-        field("read", Kind::Leaf(&SPAN), "The longest silence while waiting for the next byte. A byte of the head counts too. Pauses of llmscen itself do not.").default("120s").example("60s").rules(&[WITHOUT_LOCAL]),
-        field("total", Kind::Leaf(&SPAN), "From the send to the end of the response.").default("600s").example("2m"),
+            .example("5s")
+            .rules(&[WITHOUT_LOCAL]),
+        field(
+            "read",
+            Kind::Leaf(&SPAN),
+            "The longest wait for the next byte, including those of the response head. Pauses of llmscen itself do not count.",
+        )
+        .default("120s")
+        .example("60s")
+        .rules(&[WITHOUT_LOCAL]),
+        field("total", Kind::Leaf(&SPAN), "From send to the end of the response.").default("600s").example("2m"),
     ],
 };
 
 static TLS: Block = Block {
-    doc: "How the server's certificate is checked, and what this side shows.",
+    doc: "Certificates of the server and the client.",
     short: None,
     fields: &[
-        field("ca", Kind::File, "A PEM file of further authorities to trust.").example("ca.pem").rules(&[WITHOUT_LOCAL]),
+        field("ca", Kind::File, "A PEM file with additional trusted authorities.").example("ca.pem").rules(&[WITHOUT_LOCAL]),
         field("cert", Kind::File, "A PEM file with this client's certificate chain.")
             .example("client.pem")
-            .rules(&[WITHOUT_LOCAL, requires(&["key"]).help("A certificate and its key go together.")]),
+            .rules(&[WITHOUT_LOCAL, requires(&["key"]).help("A certificate and its key must be used together.")]),
         field("key", Kind::File, "A PEM file with that certificate's key.")
             .example("client.key")
-            .rules(&[WITHOUT_LOCAL, requires(&["cert"]).help("A certificate and its key go together.")]),
-        field("insecure", Kind::Bool, "Accept any certificate; a warning and the report say so.")
+            .rules(&[WITHOUT_LOCAL, requires(&["cert"]).help("A certificate and its key must be used together.")]),
+        field("insecure", Kind::Bool, "Accept any certificate, with a warning that is also in the report.")
             .default("false")
             .example("true")
             .rules(&[WITHOUT_LOCAL]),
@@ -86,78 +93,73 @@ static TLS: Block = Block {
 };
 
 static HTTP: Block = Block {
-    doc: "How HTTP is spoken.",
+    doc: "HTTP options.",
     short: None,
     fields: &[
         field(
             "version",
             Kind::Leaf(&VERSION),
-            "`auto` is HTTP/2 where TLS agrees on it, otherwise HTTP/1.1; `2` is HTTP/2 always.",
+            "`auto` is HTTP/2 if TLS negotiates it, otherwise HTTP/1.1; `2` is always HTTP/2.",
         )
         .default("auto")
         .example("2")
         .rules(&[WITHOUT_LOCAL]),
-        field(
-            "pool",
-            POOL,
-            "Whether connections outlive a request, and when they are opened. One that no request needs for 60 s is closed.",
-        )
-        .default("keep-alive")
-        .example("per-request")
-        .rules(&[WITHOUT_LOCAL]),
-        field("compression", COMPRESSION, "Which compression of responses is asked for. What comes compressed is read anyway.")
+        field("pool", POOL, "Whether connections are reused, and when they are opened. One that is idle for 60 s is closed.")
+            .default("keep-alive")
+            .example("per-request")
+            .rules(&[WITHOUT_LOCAL]),
+        field("compression", COMPRESSION, "Compression that requests accept. Compressed responses are always decoded.")
             .default("none")
             .example("gzip")
             .rules(&[WITHOUT_LOCAL]),
     ],
 };
 
-/// Headers without which no request is understood.
+/// Headers that have a fixed meaning.
 const TAKEN: [&str; 7] = ["accept", "authorization", "connection", "content-length", "content-type", "host", "transfer-encoding"];
 
-/// The keys of `target`.
 pub(crate) static TARGET: Block = Block {
-    doc: "The server under test. Requests go through the proxy that `HTTP_PROXY`, `HTTPS_PROXY` or `ALL_PROXY` names, except for loopback addresses and the hosts in `NO_PROXY`.",
+    doc: "The server under test. Requests use the proxy in `HTTP_PROXY`, `HTTPS_PROXY` or `ALL_PROXY`, except for loopback addresses and the hosts in `NO_PROXY`.",
     short: None,
     fields: &[
-        field("api", API, "The protocol spoken with it.").default("openai-chat").example("anthropic"),
+        field("api", API, "The protocol.").default("openai-chat").example("anthropic"),
         field(
             "url",
             Kind::Text,
-            "The URL that requests are posted to. A base URL (no path, `…/v1`; `…/api` with `ollama`, `…/api/v1` with `dashscope`) is completed to the path of `api`, and a note shows the result; any other path is taken unchanged, and so is every URL with `custom`. `simulator` is the built-in server, at another path than its protocol's with `simulator/v1/messages`.",
+            "The URL that requests are posted to. A base URL (no path, `…/v1`; `…/api` with `ollama`, `…/api/v1` with `dashscope`) is completed with the path of `api`, and a note shows the result; any other path is used unchanged, and so is every URL with `custom`. `simulator` is the built-in server; `simulator/v1/messages` selects a path.",
         )
         .required_unless("local")
-        .example("http://127.0.0.1:8000/v1/chat/completions").rules(&[WITHOUT_LOCAL, conflicts_with(&["target.api"], &["custom"]).when("simulator").message("`api: custom` needs a path at the simulator").reason("which of its protocols?").beside("this one has no path of its own").help("For example `url: simulator/v1/chat/completions`.")]),
+        .example("http://127.0.0.1:8000/v1/chat/completions").rules(&[WITHOUT_LOCAL, conflicts_with(&["target.api"], &["custom"]).when("simulator").message("`api: custom` needs a path at the simulator").reason("without a path, its protocol is unknown").beside("this URL has no path").help("For example `url: simulator/v1/chat/completions`.")]),
         field("model", Kind::Leaf(&MODELS), "The model that requests name; several share the requests by weight.")
             .example("qwen2.5"),
         field("api_key", Kind::Secret, "Sent as `Authorization: Bearer …`; never printed, never stored.")
             .example("\"${OPENAI_API_KEY}\"").rules(&[WITHOUT_LOCAL]),
         field("headers", Kind::Map(&Kind::Secret), "Further headers.").example("{ X-Team: infra }").rules(&[WITHOUT_LOCAL]),
-        field("request_id", Kind::Text, "The header in which each request carries an id of its own, which its row tells too: for joining with the server's logs.")
+        field("request_id", Kind::Text, "Header with a unique id per request, which is also stored with the request, to join with the server's logs.")
             .example("X-Request-Id").rules(&[WITHOUT_LOCAL]),
-        field("timeouts", Kind::Block(&TIMEOUTS), "How long each step may take.").defaults(Default::Empty).example("{ connect: 5s, total: 2m }"),
+        field("timeouts", Kind::Block(&TIMEOUTS), "Time limits of a request.").defaults(Default::Empty).example("{ connect: 5s, total: 2m }"),
         field("tls", Kind::Block(&TLS), "Certificates.").defaults(Default::Empty).example("{ ca: ca.pem }"),
-        field("http", Kind::Block(&HTTP), "How HTTP is spoken.").defaults(Default::Empty).example("{ version: 2 }"),
+        field("http", Kind::Block(&HTTP), "HTTP options.").defaults(Default::Empty).example("{ version: 2 }"),
         field("gpus", Kind::Whole(1, 1_000_000), "GPUs behind the target, for per-GPU figures.").example("8"),
-        field("hardware", Kind::Block(&HARDWARE), "Peak performance of the hardware, for `mfu` and `mbu`.").example("{ parameters: 8B, weight_bytes: 16 GB, peak_flops: 989 TFLOPS, peak_bandwidth: 3.35 TB/s }").rules(&[requires(&["gpus"]).help("`mfu` and `mbu` are shares of what all GPUs can do: write `target.gpus: 1`, or how many there are.")]),
+        field("hardware", Kind::Block(&HARDWARE), "Peak performance of the hardware, for `mfu` and `mbu`.").example("{ parameters: 8B, weight_bytes: 16 GB, peak_flops: 989 TFLOPS, peak_bandwidth: 3.35 TB/s }").rules(&[requires(&["gpus"]).help("`mfu` and `mbu` are shares of what all GPUs can do: set `target.gpus` to their number.")]),
         field("simulator", Kind::Block(&simulator::SIMULATOR), "The built-in server's parameters; only with `url: simulator`.")
-            .example("{ alpha: 2ms }").rules(&[WITHOUT_LOCAL, only_with(&["target.url"], &["simulator*"]).reason("describes a server that is not used").beside("this server is").help("Remove it, or write `url: simulator`.")]),
-        field("server", Kind::Block(&server::SERVER), "A server that is started for the run, and stopped.").example("{ preset: vllm }").rules(&[WITHOUT_LOCAL, conflicts_with(&["target.url"], &["simulator*"]).reason("would not be used").beside("this target is a part of llmscen").help("Remove it, or write the URL at which it serves: `url: http://127.0.0.1:8000/…`."), requires(&["target.server.command", "target.server.preset"]).help("For example `command: vllm serve {{ target.model }} --port 8000`, or `preset: vllm`. Presets are `vllm`, `lmdeploy`, `sglang`, `llama-server`, `transformers`, `ollama` and `tgi`.")]),
-        field("metrics", Kind::Block(&telemetry::METRICS), "The server's own metrics, read through the run.")
+            .example("{ alpha: 2ms }").rules(&[WITHOUT_LOCAL, only_with(&["target.url"], &["simulator*"]).reason("describes a server that is not used").beside("this server is used").help("Remove it, or write `url: simulator`.")]),
+        field("server", Kind::Block(&server::SERVER), "A server that the run starts and stops.").example("{ preset: vllm }").rules(&[WITHOUT_LOCAL, conflicts_with(&["target.url"], &["simulator*"]).reason("would not be used").beside("this target is part of llmscen").help("Remove it, or write its URL: `url: http://127.0.0.1:8000/…`."), requires(&["target.server.command", "target.server.preset"]).help("For example `command: vllm serve {{ target.model }} --port 8000`, or `preset: vllm`. Presets are `vllm`, `lmdeploy`, `sglang`, `llama-server`, `transformers`, `ollama` and `tgi`.")]),
+        field("metrics", Kind::Block(&telemetry::METRICS), "The server's own metrics, scraped during the run.")
             .example("http://127.0.0.1:8000/metrics").rules(&[WITHOUT_LOCAL]),
         local::FIELD,
     ],
 };
 
-/// The target of a case. Files what contradicts itself.
+/// The target of a case. Reports contradictions.
 pub(crate) fn decode(draft: &Draft<'_>, review: &mut Review) -> Option<Target> {
     let api = draft.api()?;
-    let own = api == Api::Local;
-    let place = if own { local::place(draft, review) } else { place(draft, api, review) };
-    let models = if own { local::model(draft, review) } else { shares(draft, review) };
-    let headers = headers(draft, "target.headers", review);
-    let request_id = request_id(draft, review);
-    let tls = tls(draft, review);
+    let is_local = api == Api::Local;
+    let place = if is_local { local::decode_place(draft, review) } else { decode_place(draft, api, review) };
+    let models = if is_local { local::decode_model(draft, review) } else { decode_models(draft, review) };
+    let headers = decode_headers(draft, "target.headers", review);
+    let request_id = decode_request_id(draft, review);
+    let tls = decode_tls(draft, review);
     let (server, preset) = server::decode(draft, place.as_ref(), models.as_deref(), review);
     let metrics = telemetry::decode_metrics(draft, review).or(preset);
     Some(Target {
@@ -167,21 +169,21 @@ pub(crate) fn decode(draft: &Draft<'_>, review: &mut Review) -> Option<Target> {
         api_key: draft.text("target.api_key").filter(|key| !key.is_empty()).map(Secret::new),
         headers,
         request_id,
-        timeouts: timeouts(draft.get("target.timeouts")?)?,
+        timeouts: decode_timeouts(draft.get("target.timeouts")?)?,
         tls: tls?,
         pool: match draft.text("target.http.pool").as_deref() {
             Some("per-request") => Pool::PerRequest,
             Some("on-demand") => Pool::OnDemand,
             _ => Pool::KeepAlive,
         },
-        version: draft.get("target.http.version").and_then(version)?,
+        version: draft.read("target.http.version", version)?,
         compression: match draft.text("target.http.compression")?.as_ref() {
             "gzip" => Compression::Gzip,
             "zstd" => Compression::Zstd,
             "any" => Compression::Any,
             _ => Compression::None,
         },
-        gpus: draft.get("target.gpus").and_then(Node::whole).and_then(|n| u32::try_from(n).ok()),
+        gpus: draft.get("target.gpus").and_then(Node::integer).and_then(|n| u32::try_from(n).ok()),
         server,
         metrics,
         hardware: decode_hardware(draft),
@@ -189,12 +191,12 @@ pub(crate) fn decode(draft: &Draft<'_>, review: &mut Review) -> Option<Target> {
     })
 }
 
-/// The path behind the word `simulator`, empty where none is named; None where the URL is another server's.
+/// The path after `simulator`, empty without one. None for other URLs.
 pub(crate) fn simulator_path(url: &str) -> Option<&str> {
     url.strip_prefix(SIMULATOR).filter(|path| path.is_empty() || path.starts_with('/'))
 }
 
-fn place(draft: &Draft<'_>, api: Api, review: &mut Review) -> Option<Place> {
+fn decode_place(draft: &Draft<'_>, api: Api, review: &mut Review) -> Option<Place> {
     let entry = draft.entry("target.url")?;
     let url = entry.value.text()?;
     if let Some(path) = simulator_path(&url) {
@@ -203,24 +205,24 @@ fn place(draft: &Draft<'_>, api: Api, review: &mut Review) -> Option<Place> {
         return Some(Place::Simulator { server: Box::new(server), path });
     }
     if draft.text("target.api").as_deref() == Some(SIMULATOR) {
-        let mistake = Mistake::new(entry.value.at, "`api: simulator` brings its own server", "this address is not used");
-        review.push(mistake.help("Remove `url`, or name the protocol: `api: openai-chat`."));
+        let mistake = Mistake::new(entry.value.at, "`api: simulator` is the built-in server", "this URL is not used");
+        review.push(mistake.help("Remove `url`, or write the protocol: `api: openai-chat`."));
         return None;
     }
-    address(draft, &url, entry.value.at, api, review)
+    decode_url(draft, &url, entry.value.at, api, review)
 }
 
-fn address(draft: &Draft<'_>, url: &str, at: Span, api: Api, review: &mut Review) -> Option<Place> {
+fn decode_url(draft: &Draft<'_>, url: &str, at: Span, api: Api, review: &mut Review) -> Option<Place> {
     let stream = draft.flag("request.stream").unwrap_or(true);
-    let (usual, (_, path)) = (api.path(stream), parts(url));
-    if let Some(wanted) = no_address(url) {
-        let mistake = Mistake::new(at, "this is not a URL", wanted);
+    let (usual, (_, path)) = (api.path(stream), split_url(url));
+    if let Some(error) = url_error(url) {
+        let mistake = Mistake::new(at, "this is not a URL", error);
         review.push(mistake.help(format!("Write the whole URL, for example http://127.0.0.1:8000{usual}.")));
         return None;
     }
-    if let Some(whole) = url::completed(url, api, stream).filter(|_| url::is_fixed(api, draft.root)) {
-        review.note(at, url::note(&whole));
-        return Some(Place::Url(whole));
+    if let Some(complete_url) = url::completed(url, api, stream).filter(|_| url::is_fixed(api, draft.root)) {
+        review.note(at, url::note(&complete_url));
+        return Some(Place::Url(complete_url));
     }
     if (path.is_empty() || path == "/" || path.trim_end_matches('/') == "/v1") && !usual.is_empty() {
         review.warn(at, format!("requests are posted to this URL unchanged; the usual path of `api: {api}` is {usual}"));
@@ -228,104 +230,118 @@ fn address(draft: &Draft<'_>, url: &str, at: Span, api: Api, review: &mut Review
     Some(Place::Url(url.to_owned()))
 }
 
-fn shares(draft: &Draft<'_>, review: &mut Review) -> Option<Vec<ModelShare>> {
+fn decode_models(draft: &Draft<'_>, review: &mut Review) -> Option<Vec<ModelShare>> {
     match draft.get("target.model") {
         Some(node) => models(node),
         None if draft.text("target.url").is_some_and(|url| simulator_path(&url).is_some()) => {
             Some(vec![ModelShare { name: "sim".to_owned(), weight: 1.0 }])
         }
         None => {
-            let mistake = Mistake::new(draft.place("target"), "`target` needs `model`", "`model` is missing");
-            review.push(mistake.help("The model that requests name, for example `model: qwen2.5`."));
+            let mistake = Mistake::new(draft.key_span("target"), "`target` needs `model`", "`model` is missing");
+            review.push(mistake.help("The model name in requests, for example `model: qwen2.5`."));
             None
         }
     }
 }
 
-/// Files what HTTP allows no header to be called.
-fn named(name: &str, at: Span, review: &mut Review) {
+/// Reports an invalid header name.
+fn check_header_name(name: &str, at: Span, review: &mut Review) {
     let token = |b: u8| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b);
     if name.is_empty() || !name.bytes().all(token) {
         review.push(Mistake::new(at, format!("`{name}` is not a header name"), "has characters that HTTP does not allow"));
     }
 }
 
-/// The header of ids, which no other of the scenario's may take the place of.
-fn request_id(draft: &Draft<'_>, review: &mut Review) -> Option<String> {
+/// The header of request ids, which must not collide with another.
+fn decode_request_id(draft: &Draft<'_>, review: &mut Review) -> Option<String> {
     let node = draft.get("target.request_id")?;
-    let name = node.text()?.into_owned();
-    named(&name, node.at, review);
+    let name = node.string()?;
+    check_header_name(&name, node.at, review);
     if TAKEN.contains(&name.to_ascii_lowercase().as_str()) {
-        let mistake = Mistake::new(node.at, format!("`{name}` is a header with a meaning of its own"), "cannot hold an id");
+        let mistake = Mistake::new(node.at, format!("the header `{name}` has a fixed meaning"), "cannot contain an id");
         review.push(mistake.help("For example `request_id: X-Request-Id`."));
     }
-    let entries = draft.get("target.headers").map(Node::entries).unwrap_or_default();
+    let entries = draft.entries_at("target.headers");
     if let Some(entry) = entries.iter().find(|entry| entry.key.eq_ignore_ascii_case(&name)) {
-        let mistake = Mistake::new(node.at, format!("the header `{name}` has two values"), "an id for each request");
-        review.push(mistake.also(entry.key_at, "the same text for all of them").help("Remove one of them."));
+        let mistake = Mistake::new(node.at, format!("the header `{name}` has two values"), "an id per request");
+        review.push(mistake.also(entry.key_at, "the same text for all requests").help("Remove one of them."));
     }
     Some(name)
 }
 
-/// The headers at a path. Files what HTTP does not allow.
-pub(crate) fn headers(draft: &Draft<'_>, path: &str, review: &mut Review) -> Vec<(String, Secret)> {
-    let entries = draft.get(path).map(Node::entries).unwrap_or_default();
+/// The headers at a path. Reports invalid ones.
+pub(crate) fn decode_headers(draft: &Draft<'_>, path: &str, review: &mut Review) -> Vec<(String, Secret)> {
+    let entries = draft.entries_at(path);
     for entry in entries {
-        named(&entry.key, entry.key_at, review);
+        check_header_name(&entry.key, entry.key_at, review);
         if entry.value.text().is_some_and(|value| value.chars().any(char::is_control)) {
-            review.push(Mistake::new(entry.value.at, "this header value has control characters in it", "must be one line"));
+            review.push(Mistake::new(entry.value.at, "this header value contains control characters", "must be one line"));
         }
     }
     entries.iter().filter_map(|entry| Some((entry.key.clone(), Secret::new(entry.value.text()?)))).collect()
 }
 
-fn tls(draft: &Draft<'_>, review: &mut Review) -> Option<Tls> {
+fn decode_tls(draft: &Draft<'_>, review: &mut Review) -> Option<Tls> {
     let file = |path: &str| draft.file(path, review);
-    let (ca, cert, key) = (file("target.tls.ca"), file("target.tls.cert"), file("target.tls.key"));
+    let ca = file("target.tls.ca");
+    let cert = file("target.tls.cert");
+    let key = file("target.tls.key");
     let insecure = draft.flag("target.tls.insecure")?;
     if insecure && !review.sources.stored {
-        let at = draft.place("target.tls.insecure");
+        let at = draft.key_span("target.tls.insecure");
         review.warn(at, "`tls.insecure: true`: certificates of the target are not verified; any server can pose as it");
     }
     Some(Tls { ca, cert, key, insecure })
 }
 
-fn timeouts(node: &Node) -> Option<Timeouts> {
-    let span = |path| node.get(path).and_then(duration);
+fn decode_timeouts(node: &Node) -> Option<Timeouts> {
+    let span = |path| node.read(path, duration);
     Some(Timeouts { connect: span("connect")?, read: span("read")?, total: span("total")? })
 }
 
-/// The keys of `target.hardware`.
 pub(crate) static HARDWARE: Block = Block {
     doc: "Model size and peak hardware throughput, used to compute `mfu` and `mbu` (with `target.gpus`).",
     short: None,
     fields: &[
-        field("parameters", Kind::Leaf(&PARAMETERS), "Parameters that work on each token; of a mixture of experts, the active ones.")
+        field("parameters", Kind::Leaf(&PARAMETERS), "Active parameters per token; of a mixture of experts, without inactive ones.")
             .required()
             .example("8B"),
-        field("weight_bytes", Kind::Leaf(&SIZE), "Bytes of weights that a decoding step reads: parameters times the size of one.")
+        field("weight_bytes", Kind::Leaf(&SIZE), "Bytes of weights per decoding step: parameters times bytes per parameter.")
             .required()
             .example("16 GB"),
-        field("kv_bytes_per_token", Kind::Leaf(&SIZE), "Bytes of KV cache that a token of context holds: 2 × layers × KV heads × head size × size of a value. Left out of `mbu` unless told.")
+        field("kv_bytes_per_token", Kind::Leaf(&SIZE), "Bytes of KV cache per context token: 2 × layers × KV heads × head size × bytes per value. Not part of `mbu` by default.")
             .example("128 KiB"),
-        field("peak_flops", Kind::Leaf(&FLOPS), "Peak operations per second of one GPU, dense, in the precision of the model; for `mfu`.")
+        field("peak_flops", Kind::Leaf(&FLOPS), "Peak operations per second of one GPU, dense, in the dtype of the model; for `mfu`.")
             .example("989 TFLOPS"),
-        field("peak_bandwidth", Kind::Leaf(&BANDWIDTH), "Peak bytes per second that one GPU reads from its memory; for `mbu`.")
+        field("peak_bandwidth", Kind::Leaf(&BANDWIDTH), "Peak memory bandwidth of one GPU, in bytes per second; for `mbu`.")
             .example("3.35 TB/s"),
     ],
 };
 
-/// The hardware of a case.
 fn decode_hardware(draft: &Draft<'_>) -> Option<Hardware> {
     let node = draft.get("target.hardware")?;
     Some(Hardware {
-        parameters: node.get("parameters").and_then(parameters)?,
-        weight_bytes: node.get("weight_bytes").and_then(size)?,
-        kv_bytes_per_token: node.get("kv_bytes_per_token").and_then(size).unwrap_or(0.0),
-        peak_flops: node.get("peak_flops").and_then(flops),
-        peak_bandwidth: node.get("peak_bandwidth").and_then(bandwidth),
+        parameters: node.read("parameters", parameters)?,
+        weight_bytes: node.read("weight_bytes", size)?,
+        kv_bytes_per_token: node.read("kv_bytes_per_token", size).unwrap_or(0.0),
+        peak_flops: node.read("peak_flops", flops),
+        peak_bandwidth: node.read("peak_bandwidth", bandwidth),
     })
 }
 
 #[cfg(test)]
-mod tests;
+mod tests {
+    use super::*;
+
+    #[test]
+    fn table_lists_all_protocols() {
+        let Kind::Choice(words, _) = API else { panic!("not a choice") };
+        assert!(words.iter().map(|(word, _)| *word).eq(Api::ALL.map(Api::name).into_iter().chain([SIMULATOR])));
+    }
+
+    #[test]
+    fn simulator_may_have_a_path() {
+        assert_eq!((simulator_path("simulator"), simulator_path("simulator/v1/messages")), (Some(""), Some("/v1/messages")));
+        assert_eq!((simulator_path("simulators"), simulator_path("http://simulator/v1")), (None, None));
+    }
+}

@@ -1,26 +1,26 @@
-//! `telemetry`: what is sampled beside the requests; `target.metrics`: the page of the server.
+//! `telemetry`: what is sampled during the run; `target.metrics`: the metrics endpoint of the server.
 
 use crate::fault::{Mistake, Review};
 use crate::schema_table::{Block, Kind, Leaf, field, only_with};
 use crate::sections::Draft;
-use crate::sections::target::{SIMULATOR, headers};
+use crate::sections::target::{SIMULATOR, decode_headers};
 use crate::tree::{Data, Node};
-use crate::validate::found;
+use crate::validate::describe_actual;
 use crate::values::expect;
-use crate::values::target::no_address;
+use crate::values::target::url_error;
 use crate::values::time::{DURATION, SPAN, duration};
 use llmscen_core::telemetry::{Scrape, TelemetrySpec};
 use llmscen_core::units::Nanos;
 use serde_json::json;
 use std::borrow::Cow;
 
-/// The word for no interval.
 const OFF: &str = "off";
-/// The shortest interval: the system counts in steps of 10 ms.
+/// The shortest interval: the kernel counts in steps of 10 ms.
 const LEAST: Nanos = Nanos::from_millis(100);
 
-/// It holds for the whole run: no matrix sets it.
-static INTERVAL: Leaf = Leaf { expected: "a duration such as `1s`, or `off`", sweepable: false, schema: interval, check };
+/// For the whole run, so no matrix sets it.
+static INTERVAL: Leaf =
+    Leaf { expected: "a duration such as `1s`, or `off`", sweepable: false, schema: interval_schema, check: check_interval };
 static SWITCH: Leaf =
     Leaf { expected: "`true` or `false`", sweepable: false, schema: || json!({ "type": "boolean" }), check: check_switch };
 static ADDRESS: Leaf = Leaf {
@@ -30,9 +30,8 @@ static ADDRESS: Leaf = Leaf {
     check: check_address,
 };
 
-/// The keys of `telemetry`.
 pub(crate) static TELEMETRY: Block = Block {
-    doc: "What is sampled beside the requests: the hardware, this tool, and the server where the tool manages it.",
+    doc: "What is sampled during the run: the hardware, llmscen, and a managed server.",
     short: None,
     fields: &[
         field(
@@ -45,39 +44,34 @@ pub(crate) static TELEMETRY: Block = Block {
         field(
             "gpu",
             Kind::Leaf(&SWITCH),
-            "Sample the GPUs of this machine, by NVIDIA's library or AMD's command. Where there are none, the run says so once.",
+            "Sample the GPUs of this host, with NVIDIA's library or AMD's command. If there are none, the run reports that once.",
         )
         .default("true")
         .example("false"),
-        field(
-            "host",
-            Kind::Leaf(&SWITCH),
-            "Sample CPU, memory, network and disks: of this tool, of the managed server, and of this machine.",
-        )
-        .default("true")
-        .example("false"),
+        field("host", Kind::Leaf(&SWITCH), "Sample CPU, memory, network and disks of llmscen, the managed server, and the host.")
+            .default("true")
+            .example("false"),
         field(
             "dcgm",
             Kind::Leaf(&ADDRESS),
-            "The page of a DCGM exporter, where the GPUs are another machine's: it tells them, and this machine's are not looked for.",
+            "The URL of a DCGM exporter, if the GPUs are in another host; those of this host are not sampled then.",
         )
         .example("http://gpu-node:9400/metrics"),
     ],
 };
 
-/// What a checked scenario samples.
 pub(crate) fn decode(draft: &Draft<'_>) -> Option<TelemetrySpec> {
-    let interval = draft.get("telemetry.interval").and_then(span)?;
+    let interval = draft.read("telemetry.interval", read_interval)?;
     let dcgm = draft.text("telemetry.dcgm").map(Cow::into_owned);
     Some(TelemetrySpec { interval, gpu: draft.flag("telemetry.gpu")?, host: draft.flag("telemetry.host")?, dcgm })
 }
 
-fn span(node: &Node) -> Option<Nanos> {
+fn read_interval(node: &Node) -> Option<Nanos> {
     if node.text().is_some_and(|text| text == OFF) { Some(Nanos::ZERO) } else { duration(node) }
 }
 
-fn check(node: &Node, review: &mut Review) {
-    match span(node) {
+fn check_interval(node: &Node, review: &mut Review) {
+    match read_interval(node) {
         None => (DURATION.check)(node, review),
         Some(span) if span > Nanos::ZERO && span < LEAST => {
             expect(node, "100ms or longer, or `off`", "`500ms`", review);
@@ -89,89 +83,82 @@ fn check(node: &Node, review: &mut Review) {
 fn check_switch(node: &Node, review: &mut Review) {
     if !matches!(node.data, Data::Bool(_)) {
         let message = format!("`{}` must be `true` or `false`", review.key);
-        review.push(Mistake::new(node.at, message, found(node, "`true` or `false`")));
+        review.push(Mistake::new(node.at, message, describe_actual(node, "`true` or `false`")));
     }
 }
 
 fn check_address(node: &Node, review: &mut Review) {
-    let Some(wanted) = node.text().map_or(Some(ADDRESS.expected), |url| no_address(&url)) else { return };
-    let mistake = Mistake::new(node.at, "this is not a URL", wanted);
-    review.push(mistake.help("Write the whole URL of the exporter's page, for example http://gpu-node:9400/metrics."));
+    let Some(error) = node.text().map_or(Some(ADDRESS.expected), |url| url_error(&url)) else { return };
+    let mistake = Mistake::new(node.at, "this is not a URL", error);
+    review.push(mistake.help("Write the whole URL of the exporter, for example http://gpu-node:9400/metrics."));
 }
 
-fn interval() -> serde_json::Value {
+fn interval_schema() -> serde_json::Value {
     json!({ "anyOf": [(DURATION.schema)(), { "const": OFF }] })
 }
 
-/// Asking more often would be a load of its own.
+/// More frequent requests would be a load on the server.
 const SHORTEST: Nanos = Nanos::from_millis(10);
 
-/// The keys of `target.metrics`.
 pub(crate) static METRICS: Block = Block {
-    doc: "The server's own metrics, as Prometheus text, read through the run. A plain text is the `url`.",
+    doc: "The server's metrics, as Prometheus text, scraped during the run. A plain text is the `url`.",
     short: Some("url"),
     fields: &[
-        field(
-            "url",
-            Kind::Text,
-            "The URL of the page, often the server's with the path `/metrics`; or `simulator` for that of the built-in server.",
-        )
-        .required()
-        .example("http://127.0.0.1:8000/metrics")
-        .rules(&[only_with(&["target.url"], &["simulator*"])
-            .when("simulator")
-            .message("`metrics: simulator` needs `target.url: simulator`")
-            .reason("this server does not run")
-            .beside("this one does")
-            .help("Write the whole URL of its page, for example http://127.0.0.1:8000/metrics.")]),
+        field("url", Kind::Text, "The URL of the /metrics endpoint; `simulator` for that of the built-in server.")
+            .required()
+            .example("http://127.0.0.1:8000/metrics")
+            .rules(&[only_with(&["target.url"], &["simulator*"])
+                .when("simulator")
+                .message("`metrics: simulator` needs `target.url: simulator`")
+                .reason("this server is not used")
+                .beside("this server is used")
+                .help("Write the whole URL, for example http://127.0.0.1:8000/metrics.")]),
         field("interval", Kind::Leaf(&SPAN), "Scrape interval; also the scrape timeout, up to 5 s.")
             .default("1s")
             .example("500ms"),
-        field("headers", Kind::Map(&Kind::Secret), "Headers that the page is asked for with; never printed, never stored.")
+        field("headers", Kind::Map(&Kind::Secret), "Headers of the scrape requests; never printed, never stored.")
             .example("{ Authorization: \"Bearer ${METRICS_TOKEN}\" }"),
     ],
 };
 
-/// The page of a checked scenario; None where none is asked for. Files an address that is none, and readings too close together.
+/// The metrics endpoint. Reports an invalid URL, and an interval that is too short.
 pub(crate) fn decode_metrics(draft: &Draft<'_>, review: &mut Review) -> Option<Scrape> {
     let entry = draft.entry("target.metrics.url")?;
-    let url = entry.value.text()?.into_owned();
-    if let Some(wanted) = no_address(&url).filter(|_| url != SIMULATOR) {
-        let mistake = Mistake::new(entry.value.at, "this is not a URL", wanted);
-        review.push(mistake.help("Write the whole URL of the page, for example http://127.0.0.1:8000/metrics."));
+    let url = entry.value.string()?;
+    if let Some(error) = url_error(&url).filter(|_| url != SIMULATOR) {
+        let mistake = Mistake::new(entry.value.at, "this is not a URL", error);
+        review.push(mistake.help("Write the whole URL, for example http://127.0.0.1:8000/metrics."));
     }
     let node = draft.get("target.metrics.interval")?;
     let interval = duration(node)?;
     if interval < SHORTEST {
-        let mistake = Mistake::new(node.at, "the metrics would be read more than 100 times a second", "at least 10ms");
-        review.push(mistake.help("Each reading is work for the server that is measured; `1s` is usual."));
+        let mistake = Mistake::new(node.at, "the metrics would be scraped more than 100 times per second", "at least 10ms");
+        review.push(mistake.help("Each scrape is work for the server under test; `1s` is usual."));
     }
-    Some(Scrape { url, interval, headers: headers(draft, "target.metrics.headers", review) })
+    Some(Scrape { url, interval, headers: decode_headers(draft, "target.metrics.headers", review) })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Input, load};
+    use crate::tests::load_with;
+
     use llmscen_core::telemetry::TelemetrySpec;
     use llmscen_core::units::Nanos;
-    use std::collections::BTreeMap;
-    use std::path::Path;
 
     fn telemetry(section: &str) -> Result<TelemetrySpec, String> {
         let text = format!(
             "version: 1\nname: t\ntarget: {{ url: simulator }}\ndataset: {{ kind: prompt, text: x }}\n\
              load: {{ concurrency: 1, requests: 1 }}\n{section}"
         );
-        let loaded = load(&Input { path: Path::new("t.yaml"), text: Some(text), env: &BTreeMap::new(), set: &[] });
+        let loaded = load_with(&text, &[], &[]);
         let plan = loaded.map_err(|faults| faults.render(false, 120))?.plan;
-        let input = Input { path: Path::new("p.yaml"), text: Some(plan.resolved), env: &BTreeMap::new(), set: &[] };
-        assert_eq!(load(&input).unwrap().plan.telemetry, plan.telemetry, "the resolved plan says the same");
+        assert_eq!(crate::tests::plan(&plan.resolved).telemetry, plan.telemetry, "the resolved plan says the same");
         Ok(plan.telemetry)
     }
 
     #[test]
-    fn what_is_sampled_is_said_in_a_section_that_may_be_left_out() {
+    fn telemetry_section_is_optional() {
         let spec = |millis, gpu, host| Ok(TelemetrySpec { interval: Nanos::from_millis(millis), gpu, host, dcgm: None });
         assert_eq!(telemetry(""), spec(1000, true, true));
         assert_eq!(telemetry("telemetry: { interval: 100ms, gpu: false }"), spec(100, false, true));
@@ -183,10 +170,10 @@ mod tests {
     }
 
     #[test]
-    fn what_it_cannot_be_is_said() {
+    fn invalid_telemetry_is_an_error() {
         for (section, expected) in [
             ("telemetry: { interval: 99ms }", "`interval` must be 100ms or longer, or `off`"),
-            ("telemetry: { interval: 5 }", "Say the unit: `5s` is seconds"),
+            ("telemetry: { interval: 5 }", "Add a unit: `5s` is seconds"),
             ("telemetry: { gpu: maybe }", "`gpu` must be `true` or `false`"),
             ("telemetry: { dcgm: 9400 }", "this is not a URL"),
             ("telemetry: { dcgm: \"gpu-node:9400\" }", "expected `http://…`"),
@@ -205,15 +192,14 @@ mod tests {
             "version: 1\nname: t\ntarget: {{ url: simulator{section} }}\ndataset: {{ kind: prompt, text: x }}\n\
              load: {{ concurrency: 1, requests: 1 }}\n"
         );
-        let env = BTreeMap::from([("TOKEN".to_owned(), "s3cret".to_owned())]);
-        let plan = load(&Input { path: Path::new("t.yaml"), text: Some(text), env: &env, set: &[] }).unwrap().plan;
+        let plan = load_with(&text, &[("TOKEN", "s3cret")], &[]).unwrap().plan;
         assert!(!plan.resolved.contains("s3cret"));
         let secrets = plan.cases[0].target.secrets().map(|secret| secret.expose()).collect();
         (plan.cases[0].target.metrics.clone(), secrets)
     }
 
     #[test]
-    fn a_text_is_the_url_and_none_is_none() {
+    fn metrics_may_be_a_plain_url() {
         assert_eq!(metrics(""), (None, String::new()));
         let scrape = |url: &str, millis| Scrape { url: url.into(), interval: Nanos::from_millis(millis), headers: Vec::new() };
         assert_eq!(metrics(", metrics: simulator").0, Some(scrape("simulator", 1000)));
@@ -221,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn a_header_is_a_secret() {
+    fn metrics_headers_are_secrets() {
         let (page, secrets) = metrics(", metrics: { url: \"http://a:1/m\", headers: { X-Token: \"${TOKEN}\" } }");
         let headers = page.unwrap().headers;
         assert_eq!((headers[0].0.as_str(), headers[0].1.expose(), secrets.as_str()), ("X-Token", "s3cret", "s3cret"));

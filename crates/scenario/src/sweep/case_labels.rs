@@ -1,29 +1,28 @@
-//! What swept values are called in labels and case ids: as they are written, but for files. Those are called by the shortest end of
-//! their path that tells them apart, so that a plan is the same from whatever folder, and when it is read back from a run.
+//! Names of swept values in labels and case ids: as written, except for files. A file is named by the shortest unique end of
+//! its path, so that a plan does not depend on the working directory, or on being read back from a run.
 
 use crate::fault::{Mistake, Review};
 use crate::schema_table::Kind;
-use crate::secrets::{Origin, TextSyntax, from_env, is_hidden, written};
+use crate::secrets::{Origin, TextSyntax, from_env, is_hidden, write_text};
 use crate::sections::local;
-use crate::sections::request::last;
 use crate::sections::scenario::SCENARIO;
 use crate::sweep::{Point, Setting};
-use crate::tree::Node;
+use crate::tree::{Node, last_segment};
 use llmscen_core::labels::{Labels, Scalar};
 use llmscen_core::url_secrets::{hidden, is_url, shown};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Component, Path};
 
-/// The files of a matrix: what each value of each path is called.
+/// The names of swept values.
 pub(crate) struct CaseLabels {
     names: BTreeMap<(String, String), String>,
 }
 
 impl CaseLabels {
-    /// What the files of these points are called. Files two names for one file that make the same case twice.
+    /// Names the values of these points. Reports different names of one file that make the same case twice.
     pub fn new(points: &[Point], root: &Node, review: &mut Review) -> CaseLabels {
-        let local = local::meant(root);
-        // Path of the field → what is written there → the file.
+        let local = local::is_possible(root);
+        // Path of the field → text in the scenario → file.
         let mut files: BTreeMap<&str, BTreeMap<String, String>> = BTreeMap::new();
         for setting in points.iter().flatten() {
             if let (Some(written), Some(file)) = (setting.value.text(), file(setting, local, review)) {
@@ -46,22 +45,27 @@ impl CaseLabels {
         labels
     }
 
-    /// The labels of a point.
     pub fn labels(&self, point: &Point) -> Labels {
-        let name = |own: &Setting| {
-            let text = spelled(own)?;
-            self.names.get(&(own.path.clone(), text)).cloned().map(Scalar::Text)
+        let name = |setting: &Setting| {
+            let text = spelled(setting)?;
+            self.names.get(&(setting.path.clone(), text)).cloned().map(Scalar::Text)
         };
-        Labels(point.iter().filter_map(|own| Some((own.path.clone(), name(own).or_else(|| own.value.scalar())?))).collect())
+        Labels(
+            point
+                .iter()
+                .filter_map(|setting| Some((setting.path.clone(), name(setting).or_else(|| setting.value.scalar())?)))
+                .collect(),
+        )
     }
 
     fn unique(&self, points: &[Point], review: &mut Review) {
         let all: Vec<Labels> = points.iter().map(|point| self.labels(point)).collect();
         for (index, labels) in all.iter().enumerate() {
             let Some(first) = all[..index].iter().position(|other| other == labels) else { continue };
-            let pair = points[index].iter().zip(&points[first]).find(|(own, other)| own.value.text() != other.value.text());
-            if let Some((own, other)) = pair {
-                let mistake = Mistake::new(own.value.at, "the same case twice", "the same file by another name");
+            let pair =
+                points[index].iter().zip(&points[first]).find(|(setting, other)| setting.value.text() != other.value.text());
+            if let Some((setting, other)) = pair {
+                let mistake = Mistake::new(setting.value.at, "the same case twice", "the same file with another name");
                 review.push(mistake.also(other.value.at, "first here"));
             }
         }
@@ -70,58 +74,61 @@ impl CaseLabels {
 
 /// A swept text or number as text.
 fn spelled(setting: &Setting) -> Option<String> {
-    let text = setting.value.text().map(|text| text.into_owned());
-    text.or_else(|| setting.value.whole().map(|number| number.to_string()))
+    let text = setting.value.string();
+    text.or_else(|| setting.value.integer().map(|number| number.to_string()))
 }
 
-/// Calls variables in what is sent by name, and URLs and secrets without what they hide; equal ones are numbered.
+/// Names values that contain variables, URLs or secrets without the hidden parts; equal names are numbered.
 fn mask(points: &[Point], names: &mut BTreeMap<(String, String), String>) {
     let mut known: BTreeMap<&str, Vec<String>> = BTreeMap::new();
     for setting in points.iter().flatten() {
         let Some(text) = spelled(setting) else { continue };
-        let own = known.entry(&setting.path).or_default();
+        let shown_before = known.entry(&setting.path).or_default();
         let key = (setting.path.clone(), text.clone());
         if names.contains_key(&key) {
             continue;
         }
-        let shown = match Origin::of(&setting.path) {
-            _ if is_hidden(last(&setting.path), &setting.value) => Some("[redacted]".to_owned()),
-            Origin::Sent if from_env(&setting.value) => Some(written(&setting.value, TextSyntax::Body)).filter(|by| *by != text),
+        let shown = match Origin::at_path(&setting.path) {
+            _ if is_hidden(last_segment(&setting.path), &setting.value) => Some("[redacted]".to_owned()),
+            Origin::Sent if from_env(&setting.value) => {
+                Some(write_text(&setting.value, TextSyntax::Body)).filter(|by| *by != text)
+            }
             _ if is_url(&text) && !hidden(&text).is_empty() => Some(shown(&text)),
             _ => None,
         };
         if let Some(shown) = shown {
-            own.push(shown.clone());
-            let before = own.iter().filter(|other| **other == shown).count();
+            shown_before.push(shown.clone());
+            let before = shown_before.iter().filter(|other| **other == shown).count();
             let number = if before > 1 { format!("#{before}") } else { String::new() };
             names.insert(key, shown + &number);
         }
     }
 }
 
-/// The absolute path of the file that a swept value names, where it names one that is there.
+/// The absolute path of the file in a swept value, if it exists.
 fn file(setting: &Setting, local: bool, review: &Review) -> Option<String> {
-    let (text, from) = (setting.value.text()?, setting.value.at.file);
+    let text = setting.value.text()?;
+    let from = setting.value.at.file;
     let found = |named: &str| Some(review.sources.find(from, named)?.display().to_string());
     let file = match SCENARIO.kind_at(&setting.path)? {
         Kind::File | Kind::Template => found(&text),
         Kind::Hub => review.sources.find_or_hub(from, &text),
-        Kind::Text if last(&setting.path) == "text" => found(text.strip_prefix('@')?),
-        _ if setting.path == "target.model" && local => local::found(from, &text, review),
+        Kind::Text if last_segment(&setting.path) == "text" => found(text.strip_prefix('@')?),
+        _ if setting.path == "target.model" && local => local::locate(from, &text, review),
         _ => None,
     };
     file.filter(|file| Path::new(file).is_absolute())
 }
 
-/// The shortest end of a path that no other one has.
+/// The shortest end of a path that no other path has.
 fn tail(file: &str, all: &BTreeSet<&str>) -> String {
-    let own = parts(file);
+    let segments = parts(file);
     let alone = |count: usize| {
         let end = |parts: &[String]| parts[parts.len().saturating_sub(count)..].to_vec();
-        all.iter().filter(|other| **other != file).all(|other| end(&parts(other)) != end(&own))
+        all.iter().filter(|other| **other != file).all(|other| end(&parts(other)) != end(&segments))
     };
-    let count = (1..own.len()).find(|count| alone(*count)).unwrap_or(own.len());
-    own[own.len() - count..].join("/")
+    let count = (1..segments.len()).find(|count| alone(*count)).unwrap_or(segments.len());
+    segments[segments.len() - count..].join("/")
 }
 
 fn parts(file: &str) -> Vec<String> {
@@ -138,7 +145,7 @@ mod tests {
     use crate::{Input, load, reload};
 
     #[test]
-    fn a_file_is_called_by_the_end_that_tells_it_apart() {
+    fn files_are_named_by_their_shortest_unique_end() {
         let all = BTreeSet::from(["/a/x/p.jsonl", "/b/x/p.jsonl", "/b/q.jsonl", "/p.jsonl"]);
         let tails: Vec<String> = all.iter().map(|file| tail(file, &all)).collect();
         assert_eq!(tails, ["a/x/p.jsonl", "q.jsonl", "b/x/p.jsonl", "p.jsonl"]);
@@ -153,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn cases_are_called_the_same_before_and_after_resolving_and_when_the_files_are_gone() {
+    fn case_ids_survive_resolving_and_deleted_files() {
         let folder = tempfile::tempdir().unwrap();
         for name in ["one/a.jsonl", "two/a.jsonl", "b.jsonl"] {
             std::fs::create_dir_all(folder.path().join(name).parent().unwrap()).unwrap();
@@ -162,15 +169,15 @@ mod tests {
         let text = "version: 1\nname: t\ntarget: {url: simulator}\ndataset: {kind: rows, path: b.jsonl}\nload: {concurrency: 1, requests: 1}\n\
                     matrix: {dataset.path: [one/a.jsonl, two/a.jsonl, b.jsonl]}\n";
         let known = ["path=one/a.jsonl", "path=two/a.jsonl", "path=b.jsonl"];
-        let (own, resolved) = ids(text, &folder.path().join("s.yaml"), false);
-        assert_eq!(own, known);
-        assert_eq!(ids(&resolved, Path::new("/elsewhere/plan.yaml"), false), (own, resolved.clone()));
+        let (read_ids, resolved) = ids(text, &folder.path().join("s.yaml"), false);
+        assert_eq!(read_ids, known);
+        assert_eq!(ids(&resolved, Path::new("/elsewhere/plan.yaml"), false), (read_ids, resolved.clone()));
         drop(folder);
         assert_eq!(ids(&resolved, Path::new("plan.yaml"), true).0, known);
     }
 
     #[test]
-    fn two_names_of_one_file_make_no_two_cases() {
+    fn two_names_of_one_file_are_a_duplicate_case() {
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join("a.jsonl"), "{\"prompt\": \"hello\"}\n").unwrap();
         let text = "version: 1\nname: t\ntarget: {url: simulator}\ndataset: {kind: rows}\nload: {concurrency: 1, requests: 1}\n\

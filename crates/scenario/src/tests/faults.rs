@@ -1,10 +1,9 @@
-//! The errors of every bad scenario in `tests/faults`, and of indentation, quotes and brackets that YAML reads otherwise than
-//! they were meant.
+//! The errors of every invalid scenario in `tests/faults`, and of wrong indentation, quotes and brackets.
 
 use super::{load_file, load_with};
 
 #[test]
-fn every_bad_plan_is_answered_with_all_that_is_wrong() {
+fn every_invalid_scenario_reports_all_its_errors() {
     let mut names: Vec<_> = std::fs::read_dir("tests/faults").unwrap().map(|entry| entry.unwrap().path()).collect();
     names.retain(|path| path.extension().is_some_and(|extension| extension == "yaml"));
     names.sort();
@@ -22,7 +21,7 @@ fn every_bad_plan_is_answered_with_all_that_is_wrong() {
 }
 
 #[test]
-fn six_mistakes_are_six_faults_each_in_its_place() {
+fn six_errors_are_reported_at_their_places() {
     let faults = load_file("tests/faults/six.yaml".as_ref()).unwrap_err();
     let places: Vec<_> = faults.iter().map(|fault| (fault.line(), fault.column(), fault.message())).collect();
     assert_eq!(
@@ -32,7 +31,7 @@ fn six_mistakes_are_six_faults_each_in_its_place() {
             (7, 21, "`read` must be a duration such as `30s`"),
             (8, 10, "unknown kind `openq`"),
             (12, 3, "duplicate key `requests`"),
-            (14, 3, "`load.concurency` is no path to sweep"),
+            (14, 3, "`load.concurency` cannot be swept"),
             (17, 5, "unknown metric `tpto`"),
         ]
     );
@@ -41,7 +40,7 @@ fn six_mistakes_are_six_faults_each_in_its_place() {
 }
 
 #[test]
-fn colour_adds_nothing_but_colour() {
+fn color_changes_nothing_but_color() {
     let faults = load_file("tests/faults/six.yaml".as_ref()).unwrap_err();
     let (plain, color) = (faults.render(false, 80), faults.render(true, 80));
     assert!(color.contains("\u{1b}[") && !plain.contains('\u{1b}'));
@@ -53,7 +52,7 @@ fn colour_adds_nothing_but_colour() {
 }
 
 #[test]
-fn a_file_that_is_not_there_is_a_fault_of_the_command_line() {
+fn missing_file_is_an_error_of_the_command_line() {
     let faults = load_file("tests/faults/nowhere.yaml".as_ref()).unwrap_err();
     let [fault] = faults.iter().as_slice() else { panic!("{faults}") };
     assert_eq!((fault.file(), fault.message()), ("command line", "scenario file not found: tests/faults/nowhere.yaml"));
@@ -61,17 +60,17 @@ fn a_file_that_is_not_there_is_a_fault_of_the_command_line() {
 
 const HEAD: &str = "version: 1\nname: t\n";
 
-/// The faults of a text, without the frame's lines.
+/// The errors of a text, without the lines of the frame.
 fn rendered(text: &str) -> String {
     load_with(text, &[], &[]).unwrap_err().render(false, 200)
 }
 
 #[test]
-fn a_layout_that_is_slightly_off_is_explained_once() {
+fn layout_errors_are_explained_once() {
     let mut wrong = Vec::new();
     let rest = "dataset: openqa\nload: { concurrency: 8, requests: 100 }\n";
     for (target, words) in [
-        // One space more, one less.
+        // Indented too much or too little.
         (
             "target:\n  url: simulator\n   model: m\n",
             &[
@@ -89,7 +88,7 @@ fn a_layout_that_is_slightly_off_is_explained_once() {
             ],
         ),
         ("target:\n\turl: simulator\n", &["invalid YAML: a tab in the indentation", "Indent with spaces"]),
-        // Children on the level of their parent.
+        // Children at the level of their parent.
         (
             "target:\nurl: simulator\nmodel: m\n",
             &["`url` must be indented under `target`", "add two spaces before `url` and `model`"],
@@ -98,7 +97,7 @@ fn a_layout_that_is_slightly_off_is_explained_once() {
             "target:\n  url: simulator\n  timeouts:\n  connect: 5s\n",
             &["`connect` must be indented under `timeouts`", "add two spaces before `connect`"],
         ),
-        // No space after a colon.
+        // A missing space after a colon.
         ("target:\n  url:simulator\n  model: m\n", &["a space is missing after the colon", "Write `url: simulator`."]),
         ("target:\n  model: m\n  url:simulator\n", &["a space is missing after the colon", "Write `url: simulator`."]),
         ("target:\n  url:simulator\n", &["a space is missing after the colon", "Write `url: simulator`."]),
@@ -111,7 +110,7 @@ fn a_layout_that_is_slightly_off_is_explained_once() {
         ("target:\n  url: \"simulator\n  model: \"m\"\n", &["invalid YAML: unclosed quote `\"`", ":4:8]"]),
         ("target:\n  url: \"sim\"ulator\n", &["invalid YAML: text after a closing quote", "Quote the whole value"]),
         ("target: { url: simulator model: m }\n", &["invalid YAML", ":3:"]),
-        // Signs that mean something else in YAML.
+        // Characters with a meaning in YAML.
         ("target:\n  url: @simulator\n", &["a value begins with `@`", "Quote text that begins with `@`."]),
         ("target:\n  url: `simulator`\n", &["a value begins with ```", "Quote text"]),
         ("target:\n  url: %m\n", &["begins with `%`", "Quote text that begins with `%`."]),
@@ -134,7 +133,7 @@ fn a_layout_that_is_slightly_off_is_explained_once() {
 }
 
 #[test]
-fn line_ends_and_byte_order_marks_of_windows_change_nothing() {
+fn windows_line_ends_and_byte_order_marks_are_ignored() {
     let text = "version: 1\nname: t\ntarget:\n  url: simulator\ndataset: openqa\nload: { concurrency: 8, requests: 100 }\n";
     let plan = |text: &str| load_with(text, &[], &[]).unwrap().plan;
     assert_eq!(plan(&text.replace('\n', "\r\n")), plan(text));
@@ -144,7 +143,7 @@ fn line_ends_and_byte_order_marks_of_windows_change_nothing() {
 }
 
 #[test]
-fn a_variable_without_a_value_is_one_error_with_all_its_places() {
+fn unset_variable_is_one_error_with_all_its_places() {
     let text = std::fs::read_to_string("tests/faults/unset-variable.yaml").unwrap();
     let faults = load_with(&text, &[], &[]).unwrap_err();
     let messages: Vec<_> = faults.iter().map(|fault| fault.message()).collect();

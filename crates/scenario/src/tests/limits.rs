@@ -1,4 +1,4 @@
-//! Relative limits and presets: what they come to in each case.
+//! Relative limits and presets, and their values in each case.
 
 use super::{load_file, load_with, messages, plan, reloaded};
 use llmscen_core::baseline::{Against, Known};
@@ -40,7 +40,7 @@ fn folder_with(scenario: &str) -> (tempfile::TempDir, std::path::PathBuf) {
 }
 
 #[test]
-fn each_case_is_held_against_its_own_counterpart() {
+fn each_case_is_compared_with_its_counterpart() {
     let text = BASE.replace("concurrency: 8, ", "")
         + "matrix: {load.concurrency: [1, 8]}\nbaseline: b.json\nslo: [ttft.p95 <= 1.10 * baseline, {expr: ttft.p95 <= baseline, confidence: 0.92}, {expr: ttft.max <= 2 * baseline, confidence: point}]\n";
     let (folder, path) = folder_with(&text);
@@ -63,7 +63,7 @@ fn each_case_is_held_against_its_own_counterpart() {
 }
 
 #[test]
-fn a_baseline_whose_throughput_counts_the_drain_is_said_to() {
+fn baseline_with_drain_in_its_throughput_causes_a_warning() {
     let warned = |figures: &str| {
         let old = "\"ttft.max\": {\"value\": 30, \"n\": 400}";
         let text = BASE.replace("concurrency: 8, ", "")
@@ -71,7 +71,7 @@ fn a_baseline_whose_throughput_counts_the_drain_is_said_to() {
         let (folder, path) = folder_with(&text);
         std::fs::write(folder.path().join("b.json"), baseline().replace(old, figures)).unwrap();
         let loaded = load_file(&path).unwrap();
-        loaded.warnings.iter().filter(|own| own.message.contains("counts the drain")).count()
+        loaded.warnings.iter().filter(|own| own.message.contains("includes the drain")).count()
     };
     let tps = "\"output_tps\": {\"value\": 30, \"n\": 400, \"low\": [9, 8, 7], \"high\": [41, 42, 43]}";
     let window = "\"throughput_window\": {\"value\": 5, \"n\": 400}";
@@ -79,17 +79,17 @@ fn a_baseline_whose_throughput_counts_the_drain_is_said_to() {
 }
 
 #[test]
-fn a_missing_baseline_may_be_said_and_not_be_forgotten() {
+fn missing_baseline_must_be_declared() {
     let none = plan(&format!("{BASE}baseline: none\nslo: [ttft.p95 <= 1.10 * baseline]\n"));
     let check = &none.cases[0].checks[0];
     assert!(check.limit.is_nan() && check.relative.unwrap().known.is_none() && none.baseline.is_none());
     assert_eq!(check.relative.unwrap().to, Against::Baseline);
     let forgotten = load_with(&format!("{BASE}slo: [ttft.p95 <= 1.10 * baseline]\n"), &[], &[]);
-    assert_eq!(messages(forgotten), ["t.yaml:6:26 a limit relative to a baseline, and no `baseline:`"]);
+    assert_eq!(messages(forgotten), ["t.yaml:6:26 a limit relative to a baseline, but no `baseline:`"]);
 }
 
 #[test]
-fn references_go_by_matrix_values_and_may_be_uncertain() {
+fn references_are_found_by_matrix_values_and_may_be_uncertain() {
     let text = BASE.replace("concurrency: 8, ", "")
         + "matrix: {load.concurrency: [1, 16], request.max_tokens: [8, 9]}\n\
            reference: {output_tps: {load.concurrency=1: 420, \"load.concurrency=16\": {value: 3100, sd: 10}, \"load.concurrency=16,request.max_tokens=9\": {value: 3000, low: 2900, high: 3050}}, ttft.p95: 0.5s, error_rate: 1%}\n\
@@ -109,7 +109,7 @@ fn references_go_by_matrix_values_and_may_be_uncertain() {
 }
 
 #[test]
-fn stages_have_counterparts_of_their_own() {
+fn stages_have_their_own_counterparts() {
     let text = BASE.replace("concurrency: 8, requests: 400", "stages: [{concurrency: 2, for: 5s}, {concurrency: 4, for: 5s}]")
         + "reference: {output_tps: {load.stage=1: 100, load.stage=2: 200, load.stage=all: 150}}\nslo: [output_tps >= 0.5 * reference]\n";
     let plan = plan(&text);
@@ -120,7 +120,7 @@ fn stages_have_counterparts_of_their_own() {
 }
 
 #[test]
-fn presets_are_their_limits() {
+fn presets_expand_to_their_limits() {
     let of = |slo: &str| exprs(&plan(&format!("{BASE}slo: [{slo}]\n")));
     for (name, ttft, tpot) in [
         ("llama2-70b-server", 2000, 200),
@@ -155,7 +155,7 @@ fn presets_are_their_limits() {
 }
 
 #[test]
-fn a_file_appends_limits_to_those_that_it_extends_by_presets() {
+fn presets_append_limits_to_those_of_the_base_file() {
     let folder = tempfile::tempdir().unwrap();
     let write = |name: &str, text: &str| std::fs::write(folder.path().join(name), text).unwrap();
     let own =

@@ -1,4 +1,4 @@
-//! What the words of a scenario come to, word by word.
+//! How fields of a scenario are decoded.
 
 use super::{load_with, messages, plan, reloaded};
 use llmscen_core::api::Api;
@@ -11,7 +11,7 @@ use llmscen_core::target::{Compression, HttpVersion, Place};
 use llmscen_core::units::Nanos;
 use serde_json::json;
 
-/// The one case of a scenario of these sections; its resolved text gives the same plan again.
+/// The single case of a scenario with these sections; its resolved text gives the same plan again.
 fn case(target: &str, request: &str, dataset: &str, load: &str) -> Case {
     let plan = plan(&text(target, request, dataset, load));
     assert_eq!(plan, reloaded(&plan, &[]));
@@ -33,7 +33,7 @@ fn seconds(n: u64) -> Nanos {
 }
 
 #[test]
-fn every_protocol_is_spoken_with_the_simulator() {
+fn every_protocol_works_with_the_simulator() {
     for api in Api::ALL.into_iter().filter(|api| *api != Api::Local) {
         let request = match api {
             Api::Anthropic => "{max_tokens: 5}",
@@ -50,7 +50,7 @@ fn every_protocol_is_spoken_with_the_simulator() {
 }
 
 #[test]
-fn the_word_simulator_may_have_a_path_and_come_from_a_variable() {
+fn simulator_url_may_have_a_path_and_come_from_a_variable() {
     let case_of = |target: &str, env: &[(&str, &str)]| {
         let plan = load_with(&text(target, "{}", "openqa", ASK), env, &[]).unwrap().plan;
         assert_eq!(plan, reloaded(&plan, &[]));
@@ -66,7 +66,7 @@ fn the_word_simulator_may_have_a_path_and_come_from_a_variable() {
 }
 
 #[test]
-fn http_is_spoken_as_the_scenario_says() {
+fn http_options_are_decoded() {
     let http = |http: &str| {
         let target = case(&format!("{{url: simulator, http: {http}}}"), "{}", "openqa", ASK).target;
         (target.version, target.compression)
@@ -78,7 +78,7 @@ fn http_is_spoken_as_the_scenario_says() {
 }
 
 #[test]
-fn a_warning_names_the_path_that_the_protocol_wants() {
+fn warning_shows_the_usual_path_of_the_protocol() {
     let yaml = text("{api: ollama, url: \"http://h:1/v1\", model: a}", "{}", "openqa", ASK);
     let warnings = load_with(&yaml, &[], &[]).unwrap().warnings;
     let want = "requests are posted to this URL unchanged; the usual path of `api: ollama` is /api/chat";
@@ -86,7 +86,7 @@ fn a_warning_names_the_path_that_the_protocol_wants() {
 }
 
 #[test]
-fn an_extract_says_how_responses_are_read() {
+fn extract_is_decoded() {
     let request = "{template: {q: '%p'}, extract: {framing: ndjson, text: [$.a, \"$['b']\"], choice: $.i, usage: {prompt: $.p, output: $.o, reasoning: $.r, cached: $.c}, finish: $.f, id: $.id, error: $.e, done: {path: $.done, equals: true}}}";
     let text = |text: &str| Some(text.to_owned());
     let extract = Extract {
@@ -103,7 +103,7 @@ fn an_extract_says_how_responses_are_read() {
 }
 
 #[test]
-fn replies_that_are_not_generated_are_not_streamed() {
+fn protocols_without_generation_are_not_streamed() {
     let yaml = text("{url: simulator}", "{}", "{kind: embeddings, path: builtin}", ASK);
     let swept = yaml + "matrix: {target.api: [openai-chat, openai-embeddings]}\n";
     let streams = |yaml: &str| plan(yaml).cases.iter().map(|case| case.request.stream).collect::<Vec<_>>();
@@ -116,7 +116,7 @@ fn replies_that_are_not_generated_are_not_streamed() {
 }
 
 #[test]
-fn every_kind_of_data_is_a_source() {
+fn every_dataset_kind_is_decoded() {
     let tokens = Quantity::Fixed(64);
     for (yaml, source) in [
         ("{kind: rows, path: builtin}", Source::Rows),
@@ -148,7 +148,7 @@ fn every_kind_of_data_is_a_source() {
 }
 
 #[test]
-fn the_parts_of_a_dataset_are_read() {
+fn dataset_options_are_decoded() {
     let spec = dataset(
         "{kind: trace, path: builtin, strict: true, cache_bust: true, columns: {prompt: a.b}, tokenizer: Qwen/Qwen2.5-7B, \
          trace: {layout: burstgpt, start: 5s, end: 1m, model_mapping: {a: b}, match_output_length: true}}",
@@ -187,7 +187,7 @@ fn sessions_count_conversations() {
 }
 
 #[test]
-fn a_replay_takes_the_arrivals_of_the_data_or_of_a_file() {
+fn replay_uses_the_arrivals_of_the_dataset_or_of_a_file() {
     let own = case("{url: simulator}", "{}", "{kind: trace, path: builtin}", "{trace: {}, max_in_flight: 9}");
     assert_eq!((own.load.shape, own.trace, own.load.requests), (Shape::Replay { speed: 1.0 }, None, None));
     let load = "{trace: {path: Cargo.toml, speed: 2, layout: azure, start: 1s, end: 9s}, requests: 5}";
@@ -200,7 +200,7 @@ fn a_replay_takes_the_arrivals_of_the_data_or_of_a_file() {
 }
 
 #[test]
-fn stages_and_batches_fill_a_load() {
+fn stages_and_batches_are_decoded() {
     let of = |load: &str| case("{url: simulator}", "{}", "openqa", load).load;
     let open = of(
         "{stages: [{rate: 0/s -> 8/s, for: 9s}, {rate: {sine: {mean: 60/m, amplitude: 1/s, period: 3s}}, for: 1s}], arrivals: constant, requests: 7}",
@@ -220,7 +220,7 @@ fn stages_and_batches_fill_a_load() {
 }
 
 #[test]
-fn a_pause_is_no_case_and_keeps_its_time() {
+fn pause_is_not_a_case_but_takes_its_time() {
     let of = |load: &str| case("{url: simulator}", "{}", "openqa", load);
     let stages = |load: &str| -> Vec<(String, u64, u64)> {
         let stages = of(load).stages().into_iter();
@@ -232,7 +232,7 @@ fn a_pause_is_no_case_and_keeps_its_time() {
 }
 
 #[test]
-fn a_command_gives_rows_with_seed_and_model_in_its_environment() {
+fn command_dataset_has_seed_and_model_in_its_environment() {
     let source =
         case("{url: simulator, model: m}", "{}", "{kind: command, command: \"gen --n 5\"}", "{concurrency: 1, requests: 1}")
             .dataset;

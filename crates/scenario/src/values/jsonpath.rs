@@ -1,11 +1,11 @@
-//! JSONPaths (RFC 9535) into a response, and the end marker of a stream. Whether a path compiles is known when the protocol is
-//! made; here it is held against what every path looks like.
+//! JSONPaths (RFC 9535) into a response, and the end marker of a stream. Paths are compiled with the protocol; here only their
+//! form is checked.
 
 use crate::fault::{Mistake, Review};
 use crate::schema_table::Leaf;
-use crate::suggest::near;
+use crate::suggest::{meant_or, nearest};
 use crate::tree::{Data, Node};
-use crate::values::expect;
+use crate::values::{expect, object_schema};
 use llmscen_core::bounds;
 use llmscen_core::request::Done;
 use serde_json::json;
@@ -16,10 +16,8 @@ const MANY: &str = "a JSONPath such as `$.choices[0].text`, or a list of them";
 const MARKER: &str = "an end marker: `\"[DONE]\"`, `{ event: name }`, a JSONPath or `{ path: …, equals: … }`";
 const MARKS: [&str; 3] = ["event", "path", "equals"];
 
-/// One path.
 pub(crate) static PATH: Leaf = Leaf { expected: EXPECTED, sweepable: false, schema: path_schema, check: check_path };
 
-/// One path, or a list of them.
 pub(crate) static PATHS: Leaf = Leaf {
     expected: MANY,
     sweepable: false,
@@ -31,16 +29,14 @@ pub(crate) static PATHS: Leaf = Leaf {
     },
 };
 
-/// The end marker of a stream.
 pub(crate) static DONE: Leaf = Leaf { expected: MARKER, sweepable: false, schema: done_schema, check: check_done };
 
-/// The paths that a node holds.
 pub(crate) fn paths(node: &Node) -> Vec<String> {
-    let one = |node: &Node| node.text().map(|text| text.into_owned());
+    let one = |node: &Node| node.string();
     if let Data::List(items) = &node.data { items.iter().filter_map(one).collect() } else { one(node).into_iter().collect() }
 }
 
-/// The end marker that a node holds. A text that begins with `$` is a path, any other is the data of the last event.
+/// The end marker of a node. A text that starts with `$` is a path, any other is the data of the last event.
 pub(crate) fn done(node: &Node) -> Option<Done> {
     if let Some(text) = node.text() {
         let text = text.into_owned();
@@ -74,7 +70,7 @@ fn check_path(node: &Node, review: &mut Review) {
     }
 }
 
-/// The first bracket or quote without its partner.
+/// The first unbalanced bracket or quote.
 fn unbalanced(text: &str) -> Option<(Range<usize>, &'static str)> {
     let mut open: Vec<(usize, char)> = Vec::new();
     let mut letters = text.char_indices();
@@ -89,9 +85,9 @@ fn unbalanced(text: &str) -> Option<(Range<usize>, &'static str)> {
             }
             '\'' | '"' => {
                 let mut escaped = false;
-                let closes = letters.any(|(_, own)| {
-                    let closes = own == letter && !escaped;
-                    escaped = own == '\\' && !escaped;
+                let closes = letters.any(|(_, next)| {
+                    let closes = next == letter && !escaped;
+                    escaped = next == '\\' && !escaped;
                     closes
                 });
                 if !closes {
@@ -114,7 +110,7 @@ fn check_done(node: &Node, review: &mut Review) {
         check_path(path, review);
     }
     if let Some(strange) = node.entries().iter().find(|entry| !MARKS.contains(&entry.key.as_str())) {
-        let label = near(&strange.key, MARKS).map_or("does not exist".to_owned(), |meant| format!("did you mean `{meant}`?"));
+        let label = meant_or(nearest(&strange.key, MARKS), "does not exist");
         let mistake = Mistake::new(strange.key_at, format!("unknown key `{}`", strange.key), label);
         return review.push(mistake.help(format!("`{}` is {MARKER}.", review.key)));
     }
@@ -128,11 +124,10 @@ fn path_schema() -> serde_json::Value {
 }
 
 fn done_schema() -> serde_json::Value {
-    let object = |properties: serde_json::Value, required: &str| json!({ "type": "object", "properties": properties, "required": [required], "additionalProperties": false });
     json!({ "anyOf": [
         { "type": "string", "minLength": 1 },
-        object(json!({ "event": { "type": "string" } }), "event"),
-        object(json!({ "path": path_schema(), "equals": {} }), "path"),
+        object_schema(json!({ "event": { "type": "string" } }), &["event"]),
+        object_schema(json!({ "path": path_schema(), "equals": {} }), &["path"]),
     ] })
 }
 
@@ -146,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn every_end_marker_is_read() {
+    fn every_end_marker_is_parsed() {
         let value = |path: &str, equals| Some(Done::Value { path: path.to_owned(), equals });
         assert_eq!(done(&node("'[DONE]'")), Some(Done::Data("[DONE]".into())));
         assert_eq!(done(&node("{event: message_stop}")), Some(Done::Event("message_stop".into())));
@@ -159,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn brackets_and_quotes_go_in_pairs() {
+    fn brackets_and_quotes_must_be_balanced() {
         for sound in ["$", "$.a[0]['b]']", "$..[?(@.type == \"a\\\")\")].text", "$['it\\'s']"] {
             assert_eq!(unbalanced(sound), None, "{sound}");
         }

@@ -3,9 +3,9 @@
 use crate::fault::{Mistake, Review};
 use crate::schema_table::Leaf;
 use crate::tree::{Data, Node};
-use crate::validate::found;
-use crate::values::expect;
+use crate::validate::describe_actual;
 use crate::values::time::duration;
+use crate::values::{expect_some, object_schema};
 use llmscen_core::load::Arrival;
 use llmscen_core::stage::Course;
 use serde_json::json;
@@ -13,26 +13,31 @@ use serde_json::json;
 const RATE_EXPECTED: &str = "a rate such as `8/s`, or `burst`";
 const ARRIVALS_EXPECTED: &str = "`poisson`, `constant` or `{ gamma: burstiness }`";
 
-/// The highest rate taken, requests a second: more than any one machine sends, so that a slip of the hand plans no flood.
+/// The highest rate, in requests per second: more than a machine can send, to catch typing errors.
 const MAX_RATE: f64 = 1e6;
 
-/// How often requests arrive.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Rate {
-    /// So many a second.
     PerSecond(f64),
-    /// All at once.
+    /// All requests at once.
     Burst,
 }
 
-/// A rate of arrivals.
 pub(crate) static RATE: Leaf = Leaf { expected: RATE_EXPECTED, sweepable: true, schema: rate_schema, check: check_rate };
 
-/// The spacing of arrivals.
-pub(crate) static ARRIVALS: Leaf =
-    Leaf { expected: ARRIVALS_EXPECTED, sweepable: true, schema: arrivals_schema, check: check_arrivals };
+pub(crate) static ARRIVALS: Leaf = Leaf {
+    expected: ARRIVALS_EXPECTED,
+    sweepable: true,
+    schema: || {
+        let gamma = object_schema(json!({ "gamma": { "type": "number", "exclusiveMinimum": 0 } }), &["gamma"]);
+        json!({ "oneOf": [{ "enum": ["poisson", "constant"] }, gamma] })
+    },
+    check: |node, review| {
+        let examples = "`{ gamma: 0.5 }` for bursty arrivals; the burstiness is above 0";
+        expect_some(arrivals(node), node, ARRIVALS_EXPECTED, examples, review);
+    },
+};
 
-/// The rate that a node holds.
 pub(crate) fn rate(node: &Node) -> Option<Rate> {
     let text = node.text()?;
     if text == "burst" {
@@ -41,7 +46,7 @@ pub(crate) fn rate(node: &Node) -> Option<Rate> {
     per_second(&text).filter(|rate| *rate > 0.0).map(Rate::PerSecond)
 }
 
-/// A number over a unit of time, as a number a second; zero among them.
+/// A rate such as `8/s`, per second; may be zero.
 pub(crate) fn per_second(text: &str) -> Option<f64> {
     let (number, unit) = text.split_once('/')?;
     let seconds = match unit.trim() {
@@ -54,7 +59,6 @@ pub(crate) fn per_second(text: &str) -> Option<f64> {
     (0.0..=MAX_RATE).contains(&rate).then_some(rate)
 }
 
-/// The spacing that a node holds.
 pub(crate) fn arrivals(node: &Node) -> Option<Arrival> {
     match (&node.data, node.text().as_deref()) {
         (_, Some("poisson")) => Some(Arrival::Poisson),
@@ -72,17 +76,11 @@ pub(crate) fn arrivals(node: &Node) -> Option<Arrival> {
 
 fn check_rate(node: &Node, review: &mut Review) {
     if rate(node).is_none() {
-        let mistake = Mistake::new(node.at, format!("`{}` must be {RATE_EXPECTED}", review.key), found(node, "a rate"));
+        let mistake = Mistake::new(node.at, format!("`{}` must be {RATE_EXPECTED}", review.key), describe_actual(node, "a rate"));
         review.push(match node.number() {
-            Some(number) if number > 0.0 => mistake.help(format!("Say per what: `{number}/s` or `{number}/m`.")),
-            _ => mistake.help(format!("A rate is a number above 0 over `s`, `m` or `h`, at most {MAX_RATE} a second.")),
+            Some(number) if number > 0.0 => mistake.help(format!("Add a unit: `{number}/s` or `{number}/m`.")),
+            _ => mistake.help(format!("A rate is a number above 0 per `s`, `m` or `h`, at most {MAX_RATE} per second.")),
         });
-    }
-}
-
-fn check_arrivals(node: &Node, review: &mut Review) {
-    if arrivals(node).is_none() {
-        expect(node, ARRIVALS_EXPECTED, "`{ gamma: 0.5 }` for clumps; the burstiness is above 0", review);
     }
 }
 
@@ -90,33 +88,31 @@ fn rate_schema() -> serde_json::Value {
     json!({ "type": "string", "pattern": r"^(burst|\s*[0-9.]+\s*/\s*[smh]\s*)$" })
 }
 
-fn arrivals_schema() -> serde_json::Value {
-    json!({ "oneOf": [
-        { "enum": ["poisson", "constant"] },
-        { "type": "object", "properties": { "gamma": { "type": "number", "exclusiveMinimum": 0 } }, "required": ["gamma"], "additionalProperties": false },
-    ] })
-}
-
 const STAGE_RATE_EXPECTED: &str =
     "a rate such as `8/s`, a ramp such as `1/s -> 20/s`, or `{ sine: { mean, amplitude, period } }`";
 const STAGE_USERS_EXPECTED: &str = "a number of users such as `16`, or a ramp such as `4 -> 64`";
 
-/// Users at the most.
 const MAX_USERS: u32 = 1_000_000;
 
-/// The rate of a stage.
 pub(crate) static STAGE_RATE: Leaf =
     Leaf { expected: STAGE_RATE_EXPECTED, sweepable: false, schema: stage_rate_schema, check: check_stage_rate };
 
-/// The users of a stage.
-pub(crate) static STAGE_USERS: Leaf =
-    Leaf { expected: STAGE_USERS_EXPECTED, sweepable: false, schema: stage_users_schema, check: check_stage_users };
+pub(crate) static STAGE_USERS: Leaf = Leaf {
+    expected: STAGE_USERS_EXPECTED,
+    sweepable: false,
+    schema: || json!({ "type": ["integer", "string"], "minimum": 0, "pattern": r"^\s*[0-9]+\s*->\s*[0-9]+\s*$" }),
+    check: |node, review| {
+        let examples = "`4 -> 64`; numbers must not be below 0, and 0 is a pause";
+        expect_some(stage_users(node), node, STAGE_USERS_EXPECTED, examples, review);
+    },
+};
 
-/// The rate that a node holds; rates may be zero.
+/// The rate of a stage; may be zero.
 pub(crate) fn stage_rate(node: &Node) -> Option<Course> {
     if let Some(sine) = node.get("sine").filter(|_| node.entries().len() == 1) {
         let rate = |key| sine.get(key)?.text().and_then(|text| per_second(&text));
-        let (mean, amplitude) = (rate("mean")?, rate("amplitude")?);
+        let mean = rate("mean")?;
+        let amplitude = rate("amplitude")?;
         let period = sine.get("period").and_then(duration).filter(|period| period.0 > 0)?;
         let sound = sine.entries().len() == 3 && mean > 0.0 && amplitude <= mean;
         return sound.then_some(Course::Sine { mean, amplitude, period });
@@ -128,10 +124,10 @@ pub(crate) fn stage_rate(node: &Node) -> Option<Course> {
     })
 }
 
-/// The users that a node holds, at the beginning and at the end of a stage.
+/// The users at the start and the end of a stage.
 pub(crate) fn stage_users(node: &Node) -> Option<(u32, u32)> {
     let count = |number: i64| u32::try_from(number).ok().filter(|stage_users| *stage_users <= MAX_USERS);
-    if let Some(number) = node.whole() {
+    if let Some(number) = node.integer() {
         return count(number).map(|stage_users| (stage_users, stage_users));
     }
     let text = node.text()?;
@@ -145,48 +141,29 @@ fn check_stage_rate(node: &Node, review: &mut Review) {
         return;
     }
     let sine = node.get("sine").filter(|sine| !sine.entries().is_empty());
-    let mistake = Mistake::new(node.at, "the `rate` of a stage cannot be this", found(node, "a rate"));
+    let mistake = Mistake::new(node.at, "invalid `rate` of a stage", describe_actual(node, "a rate"));
     review.push(match (sine, node.text()) {
         (Some(_), _) => mistake.help(
-            "A wave is `{ sine: { mean: 10/s, amplitude: 5/s, period: 30s } }`; its mean is above 0 and its amplitude at most the mean, for no rate is below 0.",
+            "A wave is `{ sine: { mean: 10/s, amplitude: 5/s, period: 30s } }`; its mean must be above 0, and its amplitude at most the mean, because rates cannot be negative.",
         ),
         (None, Some(text)) if text.trim() == "burst" => {
-            mistake.help("A burst has no length: it is a load of its own, `load: { rate: burst, requests: 100 }`.")
+            mistake.help("A burst has no length, so it cannot be a stage: `load: { rate: burst, requests: 100 }`.")
         }
         (None, Some(text)) if text.contains('-') => {
-            mistake.help("A ramp goes from one rate to another, neither of them below 0: `1/s -> 20/s`.")
+            mistake.help("A ramp changes from one rate to another, both at least 0: `1/s -> 20/s`.")
         }
-        _ => mistake.help(format!("It must be {STAGE_RATE_EXPECTED}. Say per what: `8/s`, `480/m`; 0 is a pause.")),
+        _ => mistake.help(format!("It must be {STAGE_RATE_EXPECTED}. Add a unit: `8/s`, `480/m`; 0 is a pause.")),
     });
-}
-
-fn check_stage_users(node: &Node, review: &mut Review) {
-    if stage_users(node).is_none() {
-        expect(node, STAGE_USERS_EXPECTED, "`4 -> 64`; no number is below 0, and 0 is a pause", review);
-    }
 }
 
 fn stage_rate_schema() -> serde_json::Value {
     let one = r"\s*[0-9.]+\s*/\s*[smh]\s*";
     let rate = json!({ "type": "string", "pattern": format!("^{one}$") });
-    let sine = json!({
-        "type": "object",
-        "properties": {
-            "mean": rate,
-            "amplitude": rate,
-            "period": { "type": "string", "pattern": r"^\s*([0-9]*\.?[0-9]+(ns|us|µs|ms|s|m|h)\s*)+$" },
-        },
-        "required": ["mean", "amplitude", "period"],
-        "additionalProperties": false,
-    });
-    json!({ "oneOf": [
-        { "type": "string", "pattern": format!("^{one}(->{one})?$") },
-        { "type": "object", "properties": { "sine": sine }, "required": ["sine"], "additionalProperties": false },
-    ] })
-}
-
-fn stage_users_schema() -> serde_json::Value {
-    json!({ "type": ["integer", "string"], "minimum": 0, "pattern": r"^\s*[0-9]+\s*->\s*[0-9]+\s*$" })
+    let period = json!({ "type": "string", "pattern": r"^\s*([0-9]*\.?[0-9]+(ns|us|µs|ms|s|m|h)\s*)+$" });
+    let keys = json!({ "mean": rate, "amplitude": rate, "period": period });
+    let sine = object_schema(keys, &["mean", "amplitude", "period"]);
+    let ramp = json!({ "type": "string", "pattern": format!("^{one}(->{one})?$") });
+    json!({ "oneOf": [ramp, object_schema(json!({ "sine": sine }), &["sine"])] })
 }
 
 #[cfg(test)]
@@ -197,7 +174,7 @@ mod tests {
     use llmscen_core::units::Nanos;
 
     fn text(text: &str) -> Node {
-        Node::new(Span { file: 0, start: 0, end: 0 }, Data::Text(text.into()))
+        Node::new(Span::default(), Data::Text(text.into()))
     }
 
     #[test]
@@ -221,11 +198,11 @@ mod tests {
     }
 
     fn node(yaml: &str) -> Node {
-        value(yaml, Span { file: 0, start: 0, end: 0 })
+        value(yaml, Span::default())
     }
 
     #[test]
-    fn a_course_is_flat_or_a_ramp_or_a_wave() {
+    fn stage_rate_is_constant_ramp_or_wave() {
         let sine = |mean, amplitude, secs: u64| Course::Sine { mean, amplitude, period: Nanos::from_millis(secs * 1000) };
         for (written, known) in [
             ("8/s", Some(Course::Flat(8.0))),
@@ -245,9 +222,9 @@ mod tests {
     }
 
     #[test]
-    fn users_stand_still_or_ramp() {
-        let seen =
+    fn stage_users_are_constant_or_a_ramp() {
+        let parsed =
             ["16", "0", "4 -> 64", "64->0", "-4", "4 -> -1", "1.5", "4 -> ", "1000001"].map(|text| stage_users(&node(text)));
-        assert_eq!(seen, [Some((16, 16)), Some((0, 0)), Some((4, 64)), Some((64, 0)), None, None, None, None, None]);
+        assert_eq!(parsed, [Some((16, 16)), Some((0, 0)), Some((4, 64)), Some((64, 0)), None, None, None, None, None]);
     }
 }

@@ -2,19 +2,22 @@
 
 use crate::fault::{Mistake, Review};
 use crate::schema_table::Leaf;
-use crate::suggest::near;
+use crate::suggest::{meant_or, nearest};
 use crate::tree::{Data, Entry, Node};
-use crate::values::expect;
+use crate::values::{expect, expect_some, object_schema};
 use llmscen_core::request::Quantity;
 use serde_json::json;
 use std::collections::BTreeSet;
 use std::hash::{BuildHasher, Hasher, RandomState};
 
-/// A share of one.
-pub(crate) static SHARE: Leaf =
-    Leaf { expected: "a share such as `98%` or 0.98", sweepable: true, schema: share_schema, check: check_share };
+pub(crate) static SHARE: Leaf = Leaf {
+    expected: "a share such as `98%` or 0.98",
+    sweepable: true,
+    schema: || json!({ "type": ["number", "string"], "minimum": 0, "maximum": 1, "pattern": r"^\s*[0-9]*\.?[0-9]+\s*%$" }),
+    check: |node, review| expect_some(share(node), node, "a share from 0% to 100%", "`98%` or 0.98", review),
+};
 
-/// The share that a node holds, 0..=1.
+/// A share from 0 to 1.
 pub(crate) fn share(node: &Node) -> Option<f64> {
     let value = match node.number() {
         Some(number) => number,
@@ -23,21 +26,11 @@ pub(crate) fn share(node: &Node) -> Option<f64> {
     (0.0..=1.0).contains(&value).then_some(value)
 }
 
-/// A number of hundredths. The decimal point is moved in the text, so that `7` gives 0.07 and not 7 / 100 rounded twice.
+/// A percentage as a share. The decimal point is shifted in the text, so that `7` is 0.07 and not 7 / 100 rounded twice.
 pub(crate) fn percent(text: &str) -> Option<f64> {
     let digits = text.strip_prefix('-').unwrap_or(text);
     let plain = digits.starts_with(|c: char| c.is_ascii_digit() || c == '.') && !digits.contains(['e', 'E']);
     plain.then(|| format!("{text}e-2").parse().ok()).flatten()
-}
-
-fn check_share(node: &Node, review: &mut Review) {
-    if share(node).is_none() {
-        expect(node, "a share from 0% to 100%", "`98%` or 0.98", review);
-    }
-}
-
-fn share_schema() -> serde_json::Value {
-    json!({ "type": ["number", "string"], "minimum": 0, "maximum": 1, "pattern": r"^\s*[0-9]*\.?[0-9]+\s*%$" })
 }
 
 const QUANTITY_EXPECTED: &str = "a number of tokens, or a distribution of it";
@@ -45,11 +38,10 @@ const EXAMPLES: &str =
     "256, `{ uniform: [64, 256] }`, `{ normal: { mean: 128, sd: 32 } }`, `lognormal` likewise, `{ from: item.output_tokens }`";
 const SHAPES: [&str; 4] = ["uniform", "normal", "lognormal", "from"];
 
-/// A length that may differ from request to request.
+/// A length, which may be a distribution.
 pub(crate) static QUANTITY: Leaf =
     Leaf { expected: QUANTITY_EXPECTED, sweepable: true, schema: quantity_schema, check: check_quantity };
 
-/// The length that a node holds.
 pub(crate) fn quantity(node: &Node) -> Option<Quantity> {
     if let Data::Int(value) = node.data {
         return u64::try_from(value).ok().filter(|n| *n > 0).map(Quantity::Fixed);
@@ -66,12 +58,14 @@ pub(crate) fn quantity(node: &Node) -> Option<Quantity> {
 
 fn uniform(node: &Node) -> Option<Quantity> {
     let [low, high] = node.items() else { return None };
-    let (low, high) = (u64::try_from(low.whole()?).ok()?, u64::try_from(high.whole()?).ok()?);
+    let low = u64::try_from(low.integer()?).ok()?;
+    let high = u64::try_from(high.integer()?).ok()?;
     (0 < low && low <= high).then_some(Quantity::Uniform { low, high })
 }
 
 fn moments(node: &Node) -> Option<(f64, f64)> {
-    let (mean, sd) = (node.get("mean")?.number()?, node.get("sd")?.number()?);
+    let mean = node.get("mean")?.number()?;
+    let sd = node.get("sd")?.number()?;
     let known = node.entries().len() == 2;
     (known && mean > 0.0 && sd >= 0.0 && mean.is_finite() && sd.is_finite()).then_some((mean, sd))
 }
@@ -95,22 +89,22 @@ fn check_quantity(node: &Node, review: &mut Review) {
 
 fn shape_mistake(only: &Entry) -> Mistake {
     let takes = match only.key.as_str() {
-        "uniform" => "`uniform` takes `[low, high]`, two whole numbers above 0 with low ≤ high",
-        "normal" | "lognormal" => "this takes `{ mean: …, sd: … }`, a mean above 0 and a standard deviation of 0 or more",
-        "from" => "`from` takes a field of the dataset's rows, such as `item.output_tokens`",
+        "uniform" => "`uniform` needs `[low, high]`, two whole numbers above 0 with low ≤ high",
+        "normal" | "lognormal" => "this needs `{ mean: …, sd: … }`, a mean above 0 and a standard deviation of 0 or more",
+        "from" => "`from` needs a field of the dataset's rows, such as `item.output_tokens`",
         key => {
-            let label = near(key, SHAPES).map_or("does not exist".to_owned(), |meant| format!("did you mean `{meant}`?"));
+            let label = meant_or(nearest(key, SHAPES), "does not exist");
             return Mistake::new(only.key_at, format!("unknown distribution `{key}`"), label)
                 .help(format!("For example {EXAMPLES}."));
         }
     };
-    Mistake::new(only.value.at, takes, "does not fit")
+    Mistake::new(only.value.at, takes, "invalid value")
 }
 
 fn quantity_schema() -> serde_json::Value {
-    let one = |name: &str, value: serde_json::Value| json!({ "type": "object", "properties": { name: value }, "required": [name], "additionalProperties": false });
-    let moments = json!({ "type": "object", "properties": { "mean": { "type": "number", "exclusiveMinimum": 0 }, "sd": { "type": "number", "minimum": 0 } },
-        "required": ["mean", "sd"], "additionalProperties": false });
+    let one = |name: &str, value: serde_json::Value| object_schema(json!({ name: value }), &[name]);
+    let moments = json!({ "mean": { "type": "number", "exclusiveMinimum": 0 }, "sd": { "type": "number", "minimum": 0 } });
+    let moments = object_schema(moments, &["mean", "sd"]);
     json!({ "oneOf": [
         { "type": "integer", "minimum": 1 },
         one("uniform", json!({ "type": "array", "items": { "type": "integer", "minimum": 1 }, "minItems": 2, "maxItems": 2 })),
@@ -121,7 +115,8 @@ fn quantity_schema() -> serde_json::Value {
 }
 
 const PARAMETER_UNITS: [(&str, f64); 5] = [("K", 1e3), ("M", 1e6), ("B", 1e9), ("G", 1e9), ("T", 1e12)];
-const SIZE_UNITS: [(&str, f64); 9] = [
+/// The units of memory, in bytes.
+pub(crate) const SIZE_UNITS: [(&str, f64); 9] = [
     ("B", 1.0),
     ("KB", 1e3),
     ("MB", 1e6),
@@ -134,64 +129,51 @@ const SIZE_UNITS: [(&str, f64); 9] = [
 ];
 const FLOPS_UNITS: [(&str, f64); 4] = [("GFLOPS", 1e9), ("TFLOPS", 1e12), ("PFLOPS", 1e15), ("FLOPS", 1.0)];
 
-const PARAMETERS_FORM: &str = "a number of parameters above 0";
-const SIZE_FORM: &str = "a number of bytes above 0";
-const FLOPS_FORM: &str = "operations per second above 0";
-const BANDWIDTH_FORM: &str = "bytes per second above 0";
-
-/// A number of parameters.
 pub(crate) static PARAMETERS: Leaf = Leaf {
     expected: "a number of parameters such as `8B`",
     sweepable: true,
     schema: || unit_schema("[KMBGT]"),
-    check: |node, review| check_unit(node, parameters, (PARAMETERS_FORM, "`8B` or 8.03e9"), review),
+    check: |node, review| expect_some(parameters(node), node, "a number of parameters above 0", "`8B` or 8.03e9", review),
 };
 
-/// A number of bytes.
 pub(crate) static SIZE: Leaf = Leaf {
     expected: "a size such as `16 GiB`",
     sweepable: true,
     schema: || unit_schema("([KMGT]i?)?B"),
-    check: |node, review| check_unit(node, size, (SIZE_FORM, "`16 GB`, `14.9 GiB` or 1.6e10"), review),
+    check: |node, review| expect_some(size(node), node, "a number of bytes above 0", "`16 GB`, `14.9 GiB` or 1.6e10", review),
 };
 
-/// Floating-point operations per second.
 pub(crate) static FLOPS: Leaf = Leaf {
     expected: "operations per second such as `989 TFLOPS`",
     sweepable: true,
     schema: || unit_schema("[GTP]?FLOPS"),
-    check: |node, review| check_unit(node, flops, (FLOPS_FORM, "`989 TFLOPS` or 989e12"), review),
+    check: |node, review| expect_some(flops(node), node, "operations per second above 0", "`989 TFLOPS` or 989e12", review),
 };
 
-/// Bytes per second.
 pub(crate) static BANDWIDTH: Leaf = Leaf {
     expected: "a bandwidth such as `3.35 TB/s`",
     sweepable: true,
     schema: || unit_schema("([KMGT]i?)?B/s"),
-    check: |node, review| check_unit(node, bandwidth, (BANDWIDTH_FORM, "`3.35 TB/s` or 3.35e12"), review),
+    check: |node, review| expect_some(bandwidth(node), node, "bytes per second above 0", "`3.35 TB/s` or 3.35e12", review),
 };
 
-/// The number of parameters that a node holds.
 pub(crate) fn parameters(node: &Node) -> Option<f64> {
     number_with_unit(node, |word| factor(&PARAMETER_UNITS, word))
 }
 
-/// The bytes that a node holds.
 pub(crate) fn size(node: &Node) -> Option<f64> {
     number_with_unit(node, |word| factor(&SIZE_UNITS, word))
 }
 
-/// The operations per second that a node holds.
 pub(crate) fn flops(node: &Node) -> Option<f64> {
     number_with_unit(node, |word| factor(&FLOPS_UNITS, word))
 }
 
-/// The bytes per second that a node holds.
 pub(crate) fn bandwidth(node: &Node) -> Option<f64> {
     number_with_unit(node, |word| factor(&SIZE_UNITS, word.strip_suffix("/s")?))
 }
 
-fn factor(units: &[(&str, f64)], word: &str) -> Option<f64> {
+pub(crate) fn factor(units: &[(&str, f64)], word: &str) -> Option<f64> {
     units.iter().find(|(name, _)| *name == word).map(|(_, factor)| *factor)
 }
 
@@ -208,12 +190,6 @@ fn number_with_unit(node: &Node, factor: impl Fn(&str) -> Option<f64>) -> Option
     (value > 0.0 && value.is_finite()).then_some(value)
 }
 
-fn check_unit(node: &Node, read: fn(&Node) -> Option<f64>, (form, examples): (&str, &str), review: &mut Review) {
-    if read(node).is_none() {
-        expect(node, form, examples, review);
-    }
-}
-
 fn unit_schema(unit: &str) -> serde_json::Value {
     json!({ "type": ["number", "string"], "exclusiveMinimum": 0, "pattern": format!(r"^[0-9]*\.?[0-9]+\s*{unit}$") })
 }
@@ -221,32 +197,30 @@ fn unit_schema(unit: &str) -> serde_json::Value {
 const SEED_EXPECTED: &str = "a whole number, 0 or more, or `run`";
 /// The word for a new seed in each run.
 const RUN: &str = "run";
-/// Drawn seeds are below this: as short as can be without coming twice.
+/// Drawn seeds are below this: short, but unlikely to repeat.
 const DRAWN: u64 = 1_000_000_000_000;
 
-/// What random choices derive from.
-pub(crate) static SEED: Leaf = Leaf { expected: SEED_EXPECTED, sweepable: false, schema: seed_schema, check: check_seed };
+pub(crate) static SEED: Leaf = Leaf {
+    expected: SEED_EXPECTED,
+    sweepable: false,
+    schema: || json!({ "anyOf": [{ "type": "integer", "minimum": 0, "maximum": i64::MAX }, { "const": RUN }] }),
+    check: |node, review| {
+        if seed(node).is_none() && !is_run(node) {
+            expect(node, SEED_EXPECTED, "", review);
+        }
+    },
+};
 
-/// The number that a node holds; None for `run`.
+/// The seed; None for `run`.
 pub(crate) fn seed(node: &Node) -> Option<u64> {
-    u64::try_from(node.whole()?).ok()
+    u64::try_from(node.integer()?).ok()
 }
 
 fn is_run(node: &Node) -> bool {
     node.text().is_some_and(|text| text == RUN)
 }
 
-fn check_seed(node: &Node, review: &mut Review) {
-    if seed(node).is_none() && !is_run(node) {
-        expect(node, SEED_EXPECTED, "", review);
-    }
-}
-
-fn seed_schema() -> serde_json::Value {
-    json!({ "anyOf": [{ "type": "integer", "minimum": 0, "maximum": i64::MAX }, { "const": RUN }] })
-}
-
-/// Draws each seed that is new in each run and that something uses, so that the resolved plan repeats this run.
+/// Draws the seeds that are `run` and used, so that the resolved plan repeats this run.
 pub(crate) fn draw(root: &mut Node, swept: &BTreeSet<String>) {
     let entries = root.get("mix").map_or(0, |mix| mix.items().len());
     let paths = (0..entries).map(|index| format!("mix.{index}.dataset.cache_bust")).chain(["dataset.cache_bust".to_owned()]);
@@ -264,9 +238,6 @@ pub(crate) fn draw(root: &mut Node, swept: &BTreeSet<String>) {
 mod tests {
     use super::*;
     use crate::parse::parse;
-    use crate::{Input, load};
-    use std::collections::BTreeMap;
-    use std::path::Path;
 
     #[test]
     fn percents_are_exact() {
@@ -288,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn every_shape_is_read() {
+    fn every_distribution_is_parsed() {
         for (text, value) in [
             ("256", Quantity::Fixed(256)),
             ("{uniform: [1, 9]}", Quantity::Uniform { low: 1, high: 9 }),
@@ -301,26 +272,26 @@ mod tests {
     }
 
     #[test]
-    fn each_mistake_is_pointed_at() {
+    fn each_error_has_its_position() {
         for (text, fault) in [
             ("0", "1 `max_tokens` must be a whole number of tokens, 1 or more"),
-            ("{uniform: [9, 1]}", "11 `uniform` takes `[low, high]`, two whole numbers above 0 with low ≤ high"),
+            ("{uniform: [9, 1]}", "11 `uniform` needs `[low, high]`, two whole numbers above 0 with low ≤ high"),
             ("{unifrom: [1, 9]}", "2 unknown distribution `unifrom`"),
-            ("{from: output_tokens}", "8 `from` takes a field of the dataset's rows, such as `item.output_tokens`"),
+            ("{from: output_tokens}", "8 `from` needs a field of the dataset's rows, such as `item.output_tokens`"),
         ] {
             assert_eq!(read_quantity(text), (None, vec![fault.to_owned()]), "{text}");
         }
     }
 
-    fn read_unit(text: &str, own: fn(&Node) -> Option<f64>) -> Option<f64> {
+    fn read_unit(text: &str, read: fn(&Node) -> Option<f64>) -> Option<f64> {
         let mut review = Review::default();
         let file = review.sources.add("t", text, Default::default());
-        own(&parse(file, 0, text, &mut review).unwrap())
+        read(&parse(file, 0, text, &mut review).unwrap())
     }
 
     #[test]
-    fn amounts_are_read_with_their_units_and_without() {
-        for (text, own, value) in [
+    fn quantities_are_parsed_with_and_without_units() {
+        for (text, read, value) in [
             ("8B", parameters as fn(&Node) -> Option<f64>, Some(8e9)),
             ("70.6 B", parameters, Some(70.6e9)),
             ("8030000000", parameters, Some(8.03e9)),
@@ -337,7 +308,7 @@ mod tests {
             ("-1", parameters, None),
             ("many", flops, None),
         ] {
-            assert_eq!(read_unit(text, own), value, "{text}");
+            assert_eq!(read_unit(text, read), value, "{text}");
         }
     }
 
@@ -346,13 +317,14 @@ mod tests {
             "version: 1\nname: t\ntarget: {{ url: http://h/v1/chat/completions, model: m }}\ndataset: {dataset}\n\
              load: {{ concurrency: 1, requests: 1 }}\n{more}"
         );
-        load(&Input { path: Path::new("t.yaml"), text: Some(text), env: &BTreeMap::new(), set: &[] }).unwrap().plan
+        crate::tests::plan(&text)
     }
 
     #[test]
-    fn a_seed_of_the_run_is_drawn_once_and_stored() {
+    fn run_seed_is_drawn_once_and_stored() {
         let random = "{ kind: random, tokens: 8 }";
-        let (one, other) = (plan(random, "seed: run\n"), plan(random, "seed: run\n"));
+        let one = plan(random, "seed: run\n");
+        let other = plan(random, "seed: run\n");
         assert_ne!(one.seed, other.seed);
         assert!(
             one.resolved.contains(&format!("seed: {}\n", one.seed.0)) && !one.resolved.contains("\nseed: run"),
@@ -364,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cache_seed_is_drawn_only_where_it_is_used() {
+    fn cache_seed_is_drawn_only_if_used() {
         let bust = "{ kind: random, tokens: 8, cache_bust: true }";
         let seed = |dataset: &str, more: &str| plan(dataset, more).cases.remove(0).dataset.cache_seed;
         assert!(seed(bust, "").is_some() && seed(bust, "") != seed(bust, ""));

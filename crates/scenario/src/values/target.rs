@@ -2,23 +2,23 @@
 
 use crate::fault::{Mistake, Review};
 use crate::schema_table::Leaf;
-use crate::suggest::{list, near};
+use crate::suggest::{list, meant_or, nearest};
 use crate::tree::{Data, Node};
-use crate::values::expect;
+use crate::values::{expect_some, object_schema};
 use llmscen_core::outcome::FailureKind;
 use llmscen_core::target::{HttpVersion, ModelShare};
 use serde_json::json;
 
-/// The host with its port, and the path, of a URL.
-pub(crate) fn parts(url: &str) -> (&str, &str) {
+/// The authority and the path of a URL.
+pub(crate) fn split_url(url: &str) -> (&str, &str) {
     let rest = url.strip_prefix("http://").or_else(|| url.strip_prefix("https://"));
     let (host, path) = rest.map_or(("", ""), |rest| rest.split_at(rest.find(['/', '?', '#']).unwrap_or(rest.len())));
     (host.rsplit('@').next().unwrap_or(""), path)
 }
 
-/// What is wrong with a URL of a server, if anything is.
-pub(crate) fn no_address(url: &str) -> Option<&'static str> {
-    let (host, _) = parts(url);
+/// Why a text is not the URL of a server.
+pub(crate) fn url_error(url: &str) -> Option<&'static str> {
+    let (host, _) = split_url(url);
     let port = host.rsplit_once(':').map(|(_, port)| port).filter(|port| !port.ends_with(']'));
     if port.is_some_and(|port| !port.parse::<u16>().is_ok_and(|port| port > 0)) {
         return Some("a port is a number from 1 to 65535");
@@ -29,21 +29,26 @@ pub(crate) fn no_address(url: &str) -> Option<&'static str> {
 
 const EXAMPLES: &str = "`qwen2.5`, `[base, lora-a]` or `{ base: 3, lora-a: 1 }`";
 
-/// The models that requests name.
-pub(crate) static MODELS: Leaf =
-    Leaf { expected: "a model's name, or several", sweepable: true, schema: models_schema, check: check_models };
+pub(crate) static MODELS: Leaf = Leaf {
+    expected: "one or more model names",
+    sweepable: true,
+    schema: models_schema,
+    check: |node, review| {
+        expect_some(models(node), node, "one or more different model names, with weights above 0", EXAMPLES, review);
+    },
+};
 
-/// The models that a node holds, each with its weight; never empty.
+/// The models with their weights; never empty.
 pub(crate) fn models(node: &Node) -> Option<Vec<ModelShare>> {
     let shares = match &node.data {
-        Data::List(items) => items.iter().map(entry).collect::<Option<Vec<_>>>()?.concat(),
-        _ => entry(node)?,
+        Data::List(items) => items.iter().map(model_shares).collect::<Option<Vec<_>>>()?.concat(),
+        _ => model_shares(node)?,
     };
     let unique = shares.iter().enumerate().all(|(index, share)| shares[..index].iter().all(|other| other.name != share.name));
     (unique && !shares.is_empty() && shares.iter().all(|share| !share.name.is_empty())).then_some(shares)
 }
 
-fn entry(node: &Node) -> Option<Vec<ModelShare>> {
+fn model_shares(node: &Node) -> Option<Vec<ModelShare>> {
     if let Some(name) = node.text() {
         return Some(vec![ModelShare { name: name.into_owned(), weight: 1.0 }]);
     }
@@ -60,34 +65,26 @@ fn weight(node: &Node) -> Option<f64> {
     node.number().filter(|weight| *weight > 0.0 && weight.is_finite())
 }
 
-fn check_models(node: &Node, review: &mut Review) {
-    if models(node).is_none() {
-        expect(node, "one or more different model names, weights above 0", EXAMPLES, review);
-    }
-}
-
 fn models_schema() -> serde_json::Value {
     let weight = json!({ "type": "number", "exclusiveMinimum": 0 });
     let weights = json!({ "type": "object", "minProperties": 1, "additionalProperties": { "type": ["number", "string"] } });
-    let named = json!({ "type": "object", "properties": { "name": { "type": "string" }, "weight": weight }, "required": ["name"], "additionalProperties": false });
+    let named = object_schema(json!({ "name": { "type": "string" }, "weight": weight }), &["name"]);
     json!({ "anyOf": [{ "type": "string" }, weights, { "type": "array", "minItems": 1, "items": { "anyOf": [{ "type": "string" }, named, weights] } }] })
 }
 
 const EXPECTED: &str = "`auto`, `1.1` or `2`";
 
-/// The version of HTTP; unquoted it is a number to YAML.
+/// The version of HTTP, which is a number in YAML without quotes.
 pub(crate) static VERSION: Leaf = Leaf {
     expected: EXPECTED,
     sweepable: true,
     schema: || json!({ "enum": ["auto", "1.1", "2", 1.1, 2] }),
-    check: |node, review: &mut Review| {
-        if version(node).is_none() {
-            expect(node, EXPECTED, "`2` for HTTP/2 with prior knowledge, where there is no TLS", review);
-        }
+    check: |node, review| {
+        let examples = "`2` for HTTP/2 with prior knowledge, without TLS";
+        expect_some(version(node), node, EXPECTED, examples, review);
     },
 };
 
-/// The version that a node holds.
 pub(crate) fn version(node: &Node) -> Option<HttpVersion> {
     match (node.number(), node.text().as_deref()) {
         (_, Some("auto")) => Some(HttpVersion::Auto),
@@ -97,7 +94,7 @@ pub(crate) fn version(node: &Node) -> Option<HttpVersion> {
     }
 }
 
-/// The kinds of failure that can be tried again: what this side gave up itself cannot.
+/// Failures that can be retried; a cancelled request cannot.
 const KINDS: [FailureKind; 12] = [
     FailureKind::Connect,
     FailureKind::Tls,
@@ -113,7 +110,6 @@ const KINDS: [FailureKind; 12] = [
     FailureKind::Empty,
 ];
 
-/// Statuses and kinds of failure.
 pub(crate) static CAUSES: Leaf = Leaf {
     expected: "statuses from 300 to 599 and kinds of failure",
     sweepable: false,
@@ -126,10 +122,11 @@ enum Cause {
     Kind(FailureKind),
 }
 
-/// The statuses and the kinds that a node holds; at least one.
+/// The statuses and failures; never empty.
 pub(crate) fn causes(node: &Node) -> Option<(Vec<u16>, Vec<FailureKind>)> {
-    let (mut statuses, mut kinds) = (Vec::new(), Vec::new());
-    for item in items(node) {
+    let mut statuses = Vec::new();
+    let mut kinds = Vec::new();
+    for item in cause_items(node) {
         match cause(item)? {
             Cause::Status(status) => statuses.push(status),
             Cause::Kind(kind) => kinds.push(kind),
@@ -138,7 +135,7 @@ pub(crate) fn causes(node: &Node) -> Option<(Vec<u16>, Vec<FailureKind>)> {
     (!statuses.is_empty() || !kinds.is_empty()).then_some((statuses, kinds))
 }
 
-fn items(node: &Node) -> &[Node] {
+fn cause_items(node: &Node) -> &[Node] {
     if matches!(node.data, Data::List(_)) { node.items() } else { std::slice::from_ref(node) }
 }
 
@@ -152,16 +149,16 @@ fn cause(node: &Node) -> Option<Cause> {
 
 fn check_causes(node: &Node, review: &mut Review) {
     let help = || format!("Statuses from 300 to 599, and {}.", list(KINDS.map(FailureKind::name), "and"));
-    if items(node).is_empty() {
-        review.push(Mistake::new(node.at, "`on` names nothing", "nothing would be tried again").help(help()));
+    if cause_items(node).is_empty() {
+        review.push(Mistake::new(node.at, "`on` is empty", "nothing would be retried").help(help()));
     }
-    for item in items(node).iter().filter(|item| cause(item).is_none()) {
+    for item in cause_items(node).iter().filter(|item| cause(item).is_none()) {
         let word = item.text().unwrap_or_default();
-        let meant = near(&word, KINDS.map(FailureKind::name));
-        let label = meant.map_or("is neither".to_owned(), |meant| format!("did you mean `{meant}`?"));
-        let own = FailureKind::parse(&word).is_some();
-        let label = if own { "this side gave it up itself".to_owned() } else { label };
-        review.push(Mistake::new(item.at, "this is no status or failure that can be tried again", label).help(help()));
+        let meant = nearest(&word, KINDS.map(FailureKind::name));
+        let label = meant_or(meant, "is neither");
+        let is_failure = FailureKind::parse(&word).is_some();
+        let label = if is_failure { "cancelled by the client".to_owned() } else { label };
+        review.push(Mistake::new(item.at, "this is not a status or failure that can be retried", label).help(help()));
     }
 }
 
@@ -182,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn every_notation_gives_names_and_weights() {
+    fn every_notation_of_models_is_parsed() {
         let pair = |a: f64, b: f64| Some(vec![("a".to_owned(), a), ("b".to_owned(), b)]);
         assert_eq!(read("a"), Some(vec![("a".to_owned(), 1.0)]));
         assert_eq!(read("[a, b]"), pair(1.0, 1.0));
@@ -194,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn a_number_is_a_version_too() {
+    fn version_may_be_a_number() {
         let read = |text: &str| version(&parse(0, 0, text, &mut Review::default()).unwrap());
         assert_eq!(read("auto"), Some(HttpVersion::Auto));
         assert_eq!((read("1.1"), read("'1.1'")), (Some(HttpVersion::Http1), Some(HttpVersion::Http1)));
@@ -203,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn statuses_and_kinds_are_told_apart() {
+    fn statuses_and_failures_are_separated() {
         let read = |text: &str| causes(&parse(0, 0, text, &mut Review::default()).unwrap());
         assert_eq!(read("[429, 503, connect]"), Some((vec![429, 503], vec![FailureKind::Connect])));
         assert_eq!(read("http_5xx"), Some((vec![], vec![FailureKind::Http5xx])));

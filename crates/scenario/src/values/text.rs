@@ -3,8 +3,8 @@
 use crate::fault::{Mistake, Review};
 use crate::schema_table::Leaf;
 use crate::tree::{Data, Node};
-use crate::values::expect;
 use crate::values::number::percent;
+use crate::values::{expect, expect_some};
 use llmscen_core::check::Confidence;
 use serde_json::json;
 
@@ -19,19 +19,13 @@ pub(crate) static NAME: Leaf = Leaf {
     check: check_name,
 };
 
-/// How sure a ruling must be.
 pub(crate) static CONFIDENCE: Leaf = Leaf {
     expected: LEVEL_EXPECTED,
     sweepable: false,
     schema: || json!({ "anyOf": [{ "const": "point" }, { "type": "number", "exclusiveMinimum": 0.5, "exclusiveMaximum": 1 }, { "type": "string", "pattern": "^[0-9.]+%$" }] }),
-    check: |node, review| {
-        if confidence(node).is_none() {
-            expect(node, LEVEL_EXPECTED, "", review);
-        }
-    },
+    check: |node, review| expect_some(confidence(node), node, LEVEL_EXPECTED, "", review),
 };
 
-/// Text or a list of texts.
 pub(crate) static TEXTS: Leaf = Leaf {
     expected: "text or a list of texts",
     sweepable: true,
@@ -45,7 +39,6 @@ pub(crate) static TEXTS: Leaf = Leaf {
     },
 };
 
-/// `true`, `false` or a count.
 pub(crate) static FLAG_OR_COUNT: Leaf = Leaf {
     expected: "`true`, `false` or a whole number",
     sweepable: true,
@@ -57,7 +50,6 @@ pub(crate) static FLAG_OR_COUNT: Leaf = Leaf {
     },
 };
 
-/// The confidence that a node holds.
 pub(crate) fn confidence(node: &Node) -> Option<Confidence> {
     let level = match (node.number(), node.text()) {
         (Some(level), _) => level,
@@ -76,7 +68,7 @@ fn check_name(node: &Node, review: &mut Review) {
         Some(text) if fits(&text) => {}
         Some(text) => {
             let slug: String = text.to_lowercase().chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect();
-            let mistake = Mistake::new(node.at, format!("`{}` must be {NAME_EXPECTED}", review.key), "does not fit a folder");
+            let mistake = Mistake::new(node.at, format!("`{}` must be {NAME_EXPECTED}", review.key), "not a valid folder name");
             let slug = slug.trim_matches('-');
             review.push(if slug.is_empty() { mistake } else { mistake.help(format!("Write `{slug}`.")) });
         }
@@ -88,10 +80,9 @@ const EXPECTED: &str = "one or more sizes in pixels, each side from 1 to 16384";
 
 const EXAMPLES: &str = "`512x512`, or `[512x512, [640, 480]]`";
 
-/// The longest side: a picture of it in both directions still fits the memory.
+/// The longest side: a square image of it fits the memory.
 const MOST: u32 = 16_384;
 
-/// Sizes of pictures.
 pub(crate) static SIZES: Leaf = Leaf {
     expected: EXPECTED,
     sweepable: true,
@@ -107,7 +98,7 @@ pub(crate) static SIZES: Leaf = Leaf {
     },
 };
 
-/// The sizes that a node holds, width first; never none.
+/// Width and height of each size; never empty.
 pub(crate) fn sizes(node: &Node) -> Option<Vec<(u32, u32)>> {
     match &node.data {
         Data::List(items) if !items.is_empty() => items.iter().map(size).collect(),
@@ -121,7 +112,7 @@ fn size(node: &Node) -> Option<(u32, u32)> {
             let (width, height) = text.split_once('x')?;
             (width.trim().parse().ok()?, height.trim().parse().ok()?)
         }
-        (None, [width, height]) => (u32::try_from(width.whole()?).ok()?, u32::try_from(height.whole()?).ok()?),
+        (None, [width, height]) => (u32::try_from(width.integer()?).ok()?, u32::try_from(height.integer()?).ok()?),
         _ => return None,
     };
     let fits = |side: u32| (1..=MOST).contains(&side);
@@ -141,7 +132,7 @@ mod tests {
     use crate::parse::parse;
 
     #[test]
-    fn confidences_lie_between_a_half_and_one() {
+    fn confidence_levels_are_between_a_half_and_one() {
         let read = |text: &str| confidence(&parse(0, 0, text, &mut Review::default()).unwrap());
         assert_eq!(read("point"), Some(Confidence::Point));
         assert_eq!(read("0.99"), Some(Confidence::Level(0.99)));
@@ -152,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn both_notations_are_read() {
+    fn both_notations_are_parsed() {
         let read = |text: &str| sizes(&parse(0, 0, text, &mut Review::default()).unwrap());
         assert_eq!(read("512x256"), Some(vec![(512, 256)]));
         assert_eq!(read("[512x512, [640, 480]]"), Some(vec![(512, 512), (640, 480)]));

@@ -1,11 +1,11 @@
-//! Durations, distributions of durations, and what may be a duration or a number of requests.
+//! Durations, distributions of durations, and counts of requests.
 
 use crate::fault::{Mistake, Review};
 use crate::schema_table::Leaf;
-use crate::suggest::near;
+use crate::suggest::{meant_or, nearest};
 use crate::tree::{Data, Node};
-use crate::validate::found;
-use crate::values::expect;
+use crate::validate::describe_actual;
+use crate::values::{expect, expect_some, object_schema};
 use llmscen_core::dataset::Wait;
 use llmscen_core::load::Warmup;
 use llmscen_core::units::{Nanos, parse_duration};
@@ -13,7 +13,7 @@ use serde_json::json;
 
 const DURATION_EXPECTED: &str = "a duration such as `30s`";
 
-/// A span, zero among them.
+/// A duration, which may be zero.
 pub(crate) static DURATION: Leaf = Leaf {
     expected: DURATION_EXPECTED,
     sweepable: true,
@@ -21,7 +21,7 @@ pub(crate) static DURATION: Leaf = Leaf {
     check: |node, review| check_duration(node, true, review),
 };
 
-/// A span above zero.
+/// A duration above zero.
 pub(crate) static SPAN: Leaf = Leaf {
     expected: DURATION_EXPECTED,
     sweepable: true,
@@ -29,7 +29,6 @@ pub(crate) static SPAN: Leaf = Leaf {
     check: |node, review| check_duration(node, false, review),
 };
 
-/// The span that a node holds.
 pub(crate) fn duration(node: &Node) -> Option<Nanos> {
     match &node.data {
         Data::Int(0) => Some(Nanos::ZERO),
@@ -42,13 +41,16 @@ fn check_duration(node: &Node, zero: bool, review: &mut Review) {
         Some(Nanos::ZERO) if !zero => expect(node, "a duration above zero", "", review),
         Some(_) => {}
         None => {
-            let mistake =
-                Mistake::new(node.at, format!("`{}` must be {DURATION_EXPECTED}", review.key), found(node, "a duration"));
+            let mistake = Mistake::new(
+                node.at,
+                format!("`{}` must be {DURATION_EXPECTED}", review.key),
+                describe_actual(node, "a duration"),
+            );
             review.push(match node.number() {
                 Some(number) if number > 0.0 => {
-                    mistake.help(format!("Say the unit: `{number}s` is seconds, `{number}ms` milliseconds."))
+                    mistake.help(format!("Add a unit: `{number}s` is seconds, `{number}ms` milliseconds."))
                 }
-                _ => mistake.help("Units are `ns`, `us`, `ms`, `s`, `m` and `h`; `1m30s` is fine, too."),
+                _ => mistake.help("Units are `ns`, `us`, `ms`, `s`, `m` and `h`; they can be combined: `1m30s`."),
             });
         }
     }
@@ -62,10 +64,9 @@ const WAIT_EXPECTED: &str = "a duration, or a distribution of it";
 const EXAMPLES: &str = "`2s`, `{ uniform: [1s, 3s] }` or `{ exponential: 2s }`";
 const SHAPES: [&str; 2] = ["uniform", "exponential"];
 
-/// A time that may differ from turn to turn.
+/// A duration, which may be a distribution.
 pub(crate) static WAIT: Leaf = Leaf { expected: WAIT_EXPECTED, sweepable: true, schema: wait_schema, check: check_wait };
 
-/// The time that a node holds.
 pub(crate) fn wait(node: &Node) -> Option<Wait> {
     if let Some(span) = duration(node) {
         return Some(Wait::Fixed(span));
@@ -73,7 +74,8 @@ pub(crate) fn wait(node: &Node) -> Option<Wait> {
     let [only] = node.entries() else { return None };
     match (only.key.as_str(), only.value.items()) {
         ("uniform", [low, high]) => {
-            let (low, high) = (duration(low)?, duration(high)?);
+            let low = duration(low)?;
+            let high = duration(high)?;
             (low <= high).then_some(Wait::Uniform(low, high))
         }
         ("exponential", _) => duration(&only.value).filter(|mean| *mean > Nanos::ZERO).map(Wait::Exponential),
@@ -93,20 +95,20 @@ fn check_wait(node: &Node, review: &mut Review) {
         };
     };
     let takes = match only.key.as_str() {
-        "uniform" => "`uniform` takes `[low, high]`, two durations with low ≤ high",
-        "exponential" => "`exponential` takes its mean, a duration above zero",
+        "uniform" => "`uniform` needs `[low, high]`, two durations with low ≤ high",
+        "exponential" => "`exponential` needs its mean, a duration above zero",
         key => {
-            let label = near(key, SHAPES).map_or("does not exist".to_owned(), |meant| format!("did you mean `{meant}`?"));
+            let label = meant_or(nearest(key, SHAPES), "does not exist");
             let mistake = Mistake::new(only.key_at, format!("unknown distribution `{key}`"), label);
             return review.push(mistake.help(format!("For example {EXAMPLES}.")));
         }
     };
-    review.push(Mistake::new(only.value.at, takes, "does not fit"));
+    review.push(Mistake::new(only.value.at, takes, "invalid value"));
 }
 
 fn wait_schema() -> serde_json::Value {
     let span = (DURATION.schema)();
-    let one = |name: &str, value: serde_json::Value| json!({ "type": "object", "properties": { name: value }, "required": [name], "additionalProperties": false });
+    let one = |name: &str, value: serde_json::Value| object_schema(json!({ name: value }), &[name]);
     let pair = json!({ "type": "array", "items": span, "minItems": 2, "maxItems": 2 });
     json!({ "anyOf": [span, one("uniform", pair), one("exponential", span.clone())] })
 }
@@ -117,63 +119,56 @@ const WARMUP: &str = "a number of requests, a multiple of the concurrency such a
 /// A count of requests.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Times {
-    /// That many.
     Count(u64),
-    /// That many times the concurrency.
+    /// A multiple of the concurrency.
     Concurrency(u64),
 }
 
-/// The number of measured requests.
-pub(crate) static REQUESTS_LEAF: Leaf =
-    Leaf { expected: REQUESTS, sweepable: true, schema: requests_schema, check: check_requests };
+pub(crate) static REQUESTS_LEAF: Leaf = Leaf {
+    expected: REQUESTS,
+    sweepable: true,
+    schema: || json!({ "type": ["integer", "string"], "minimum": 1, "pattern": "^[1-9][0-9]*x$" }),
+    check: |node, review| {
+        if !matches!(times(node), Some(Times::Count(1..) | Times::Concurrency(1..))) {
+            expect(node, "a number of requests, 1 or more", "200, or `10x` for ten times the concurrency", review);
+        }
+    },
+};
 
-/// The warm-up.
-pub(crate) static WARMUP_LEAF: Leaf = Leaf { expected: WARMUP, sweepable: true, schema: warmup_schema, check: check_warmup };
+pub(crate) static WARMUP_LEAF: Leaf = Leaf {
+    expected: WARMUP,
+    sweepable: true,
+    schema: || json!({ "type": ["integer", "string"], "minimum": 0, "pattern": r"^([0-9]+x|([0-9]*\.?[0-9]+(ns|us|µs|ms|s|m|h)\s*)+)$" }),
+    check: |node, review| {
+        let examples = "16, `1x` for the concurrency, or `10s`";
+        expect_some(warmup(node, Some(1)), node, "a number of requests, or a duration", examples, review);
+    },
+};
 
-/// The count that a node holds; zero among them.
+/// The count; may be zero.
 pub(crate) fn times(node: &Node) -> Option<Times> {
-    match node.whole() {
+    match node.integer() {
         Some(count) => u64::try_from(count).ok().map(Times::Count),
         None => node.text()?.trim().strip_suffix('x')?.parse().ok().map(Times::Concurrency),
     }
 }
 
-/// The warm-up that a node holds, for so many users.
+/// The warm-up for a number of users.
 pub(crate) fn warmup(node: &Node, users: Option<u32>) -> Option<Warmup> {
     match times(node) {
-        Some(times) => times.of(users).map(Warmup::Requests),
+        Some(times) => times.count(users).map(Warmup::Requests),
         None => duration(node).map(Warmup::Span),
     }
 }
 
 impl Times {
-    /// The count, where the number of users is known or not needed.
-    pub fn of(self, users: Option<u32>) -> Option<u64> {
+    /// The count; None if it needs a number of users that is not known.
+    pub fn count(self, users: Option<u32>) -> Option<u64> {
         match self {
             Times::Count(count) => Some(count),
             Times::Concurrency(times) => users.map(|users| times.saturating_mul(u64::from(users))),
         }
     }
-}
-
-fn check_requests(node: &Node, review: &mut Review) {
-    if !matches!(times(node), Some(Times::Count(1..) | Times::Concurrency(1..))) {
-        expect(node, "a number of requests, 1 or more", "200, or `10x` for ten times the concurrency", review);
-    }
-}
-
-fn check_warmup(node: &Node, review: &mut Review) {
-    if warmup(node, Some(1)).is_none() {
-        expect(node, "a number of requests, or a duration", "16, `1x` for the concurrency, or `10s`", review);
-    }
-}
-
-fn requests_schema() -> serde_json::Value {
-    json!({ "type": ["integer", "string"], "minimum": 1, "pattern": "^[1-9][0-9]*x$" })
-}
-
-fn warmup_schema() -> serde_json::Value {
-    json!({ "type": ["integer", "string"], "minimum": 0, "pattern": r"^([0-9]+x|([0-9]*\.?[0-9]+(ns|us|µs|ms|s|m|h)\s*)+)$" })
 }
 
 #[cfg(test)]
@@ -184,7 +179,7 @@ mod tests {
     use llmscen_core::units::Nanos;
 
     #[test]
-    fn numbers_with_units_are_summed() {
+    fn durations_with_several_units_are_summed() {
         for (text, nanos) in [
             ("30s", Some(30_000_000_000)),
             ("1m30s", Some(90_000_000_000)),
@@ -205,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn every_notation_is_read() {
+    fn every_notation_is_parsed() {
         let read = |text: &str| wait(&parse(0, 0, text, &mut Review::default()).unwrap());
         let seconds = |n: u64| Nanos::from_millis(n * 1000);
         assert_eq!(read("2s"), Some(Wait::Fixed(seconds(2))));
@@ -219,10 +214,10 @@ mod tests {
 
     #[test]
     fn multiples_need_a_concurrency() {
-        let node = |text: &str| Node::new(Span { file: 0, start: 0, end: 0 }, Data::plain(text));
-        assert_eq!(times(&node("200")).and_then(|t| t.of(None)), Some(200));
-        assert_eq!(times(&node("10x")).and_then(|t| t.of(Some(16))), Some(160));
-        assert_eq!(times(&node("10x")).and_then(|t| t.of(None)), None);
+        let node = |text: &str| Node::new(Span::default(), Data::plain(text));
+        assert_eq!(times(&node("200")).and_then(|t| t.count(None)), Some(200));
+        assert_eq!(times(&node("10x")).and_then(|t| t.count(Some(16))), Some(160));
+        assert_eq!(times(&node("10x")).and_then(|t| t.count(None)), None);
         assert_eq!(warmup(&node("1x"), Some(8)), Some(Warmup::Requests(8)));
         assert_eq!(warmup(&node("10s"), None), Some(Warmup::Span(Nanos::from_millis(10_000))));
         assert_eq!(times(&node("-1")), None);

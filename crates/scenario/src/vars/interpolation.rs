@@ -1,44 +1,42 @@
-//! A text cut at its variables.
+//! Splits a text at its variables.
 
 use crate::tree::Part;
 use std::ops::Range;
 
-/// Sections that a `{{ … }}` in a request body may refer to.
+/// Sections that `{{ … }}` in a request body may refer to.
 const SECTIONS: [&str; 5] = ["vars", "target", "request", "dataset", "load"];
 
-/// A stretch of a text.
+/// A piece of a text.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Piece {
-    /// Where in the text.
+    /// Its range in the text.
     pub range: Range<usize>,
-    /// What it stands for.
     pub meaning: Meaning,
 }
 
-/// What a stretch of text stands for.
+/// The meaning of a piece.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Meaning {
-    /// Itself.
+    /// Literal text.
     AsIs,
-    /// Another text: an escape.
+    /// The text of an escape sequence.
     Literal(String),
-    /// A variable of the environment.
+    /// An environment variable.
     Env {
-        /// Its name.
         name: String,
-        /// What holds where it is not set or empty.
+        /// The default, also of an empty variable.
         default: Option<String>,
     },
-    /// A place in the scenario.
+    /// A reference to the scenario.
     Ref(String),
-    /// A part that is known already.
+    /// A part that is already replaced.
     Known(Part),
-    /// Nothing: what is wrong, and what to do.
+    /// A syntax error: message and help.
     Wrong(String, String),
 }
 
-/// The pieces of a text that was expanded before, when all but references to swept fields was known.
-pub(super) fn of_parts(parts: &[Part]) -> Vec<Piece> {
+/// The pieces of a text whose variables, except references to swept fields, are already replaced.
+pub(super) fn from_parts(parts: &[Part]) -> Vec<Piece> {
     let meaning = |part: &Part| match part {
         Part::Ref(path) => Meaning::Ref(path.clone()),
         known => Meaning::Known(known.clone()),
@@ -46,10 +44,11 @@ pub(super) fn of_parts(parts: &[Part]) -> Vec<Piece> {
     parts.iter().map(|part| Piece { range: 0..0, meaning: meaning(part) }).collect()
 }
 
-/// The pieces of a text. In a `body` the renderer's own braces stand for themselves.
-pub(super) fn of_text(text: &str, body: bool) -> Vec<Piece> {
+/// The pieces of a text. In a `body` the braces of the renderer are literal.
+pub(super) fn from_text(text: &str, body: bool) -> Vec<Piece> {
     let mut pieces = Vec::new();
-    let (mut done, mut at) = (0, 0);
+    let mut done = 0;
+    let mut at = 0;
     let last_close = text.rfind("}}");
     while let Some(found) = text[at..].find(['$', '{']).map(|offset| at + offset) {
         let rest = &text[found..];
@@ -79,9 +78,9 @@ pub(super) fn of_text(text: &str, body: bool) -> Vec<Piece> {
     pieces
 }
 
-/// `${NAME}` or `${NAME:-default}` at the start of `text`; the default may hold variables itself.
+/// Parses `${NAME}` or `${NAME:-default}` at the start of `text`; the default may contain variables.
 fn variable(text: &str) -> (usize, Meaning) {
-    let help = "Write ${NAME} or ${NAME:-default}; `$${` stands for `${` itself.".to_owned();
+    let help = "Write ${NAME} or ${NAME:-default}; `$${` is a literal `${`.".to_owned();
     let Some(end) = closing(text) else {
         return (text.len(), Meaning::Wrong("`${` without `}`".to_owned(), help));
     };
@@ -113,9 +112,9 @@ fn closing(text: &str) -> Option<usize> {
     None
 }
 
-/// `{{ vars.x }}` at the start of `text`. None: it is the renderer's.
+/// Parses `{{ vars.x }}` at the start of `text`. None where it belongs to the renderer.
 fn reference(text: &str, body: bool) -> Option<(usize, Meaning)> {
-    let help = "Write {{ vars.x }} with a plain path; {{ \"{{\" }} stands for two braces.".to_owned();
+    let help = "Write {{ vars.x }} with a plain path; {{ \"{{\" }} is two braces.".to_owned();
     let Some(end) = text.find("}}") else {
         return (!body).then(|| (text.len(), Meaning::Wrong("`{{` without `}}`".to_owned(), help)));
     };
@@ -145,7 +144,7 @@ mod tests {
     use super::*;
 
     fn meanings(text: &str, body: bool) -> Vec<Meaning> {
-        of_text(text, body).into_iter().map(|piece| piece.meaning).collect()
+        from_text(text, body).into_iter().map(|piece| piece.meaning).collect()
     }
 
     fn env(name: &str, default: Option<&str>) -> Meaning {
@@ -153,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn variables_references_and_escapes_are_told_apart() {
+    fn variables_references_and_escapes_are_distinguished() {
         assert_eq!(meanings("a ${B} c", false), [Meaning::AsIs, env("B", None), Meaning::AsIs]);
         assert_eq!(meanings("${A:-${B:-c}}", false), [env("A", Some("${B:-c}"))]);
         assert_eq!(meanings("$${A} $5 {x}", false), [Meaning::Literal("${".into()), Meaning::AsIs]);
@@ -165,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn a_body_keeps_the_braces_of_the_renderer() {
+    fn braces_of_the_renderer_stay_in_bodies() {
         assert_eq!(meanings("{{ prompt }} {{ vars.x }}", true), [Meaning::AsIs, Meaning::Ref("vars.x".into())]);
         assert_eq!(meanings("{{ item.a | upper }} {{", true), [Meaning::AsIs]);
         assert_eq!(meanings("{{ vars.x | upper }}", true), [Meaning::AsIs]);

@@ -21,7 +21,7 @@ const DATA: &str = "data:image/png;base64,iVBO";
 const REMOTE: &str = "https://example.com/a.jpg";
 
 #[test]
-fn pictures_are_shown_as_each_protocol_shows_them() {
+fn images_are_converted_to_each_protocol() {
     let asked = || json!([said("user", seen(&[DATA, REMOTE]))]);
     let content = |api| say(api, asked())[0]["content"].clone();
     for api in [Api::OpenaiChat, Api::Custom] {
@@ -49,7 +49,7 @@ fn pictures_are_shown_as_each_protocol_shows_them() {
 }
 
 #[test]
-fn what_stands_beside_a_part_stays_and_strange_parts_are_not_lost() {
+fn other_keys_of_a_part_stay_and_unknown_parts_are_kept() {
     let cached = json!({ "type": "text", "text": "a", "cache_control": { "type": "ephemeral" } });
     assert_eq!(say(Api::Anthropic, json!([said("user", json!([cached]))])), json!([said("user", json!([cached]))]));
     let fine = json!([{ "type": "image_url", "image_url": { "url": REMOTE, "detail": "low" } }]);
@@ -61,7 +61,7 @@ fn what_stands_beside_a_part_stays_and_strange_parts_are_not_lost() {
     assert_eq!(say(Api::OpenaiResponses, own), json!([said("assistant", json!("b"))]));
 }
 
-/// Two calls in the chat's shape, their results, and the next question.
+/// Two tool calls in chat format, their results, and the next question.
 fn worked() -> Value {
     let call =
         |id: &str, arguments: Value| json!({ "id": id, "type": "function", "function": { "name": "f", "arguments": arguments } });
@@ -75,7 +75,7 @@ fn worked() -> Value {
 }
 
 #[test]
-fn calls_and_results_of_the_data_take_the_protocols_shape() {
+fn tool_calls_and_results_are_converted_to_each_protocol() {
     let used = |id: &str, input: Value| json!({ "type": "tool_use", "id": id, "name": "f", "input": input });
     let gave = |id: &str, content: Value| json!({ "type": "tool_result", "tool_use_id": id, "content": content });
     assert_eq!(
@@ -112,14 +112,14 @@ fn calls_and_results_of_the_data_take_the_protocols_shape() {
 }
 
 #[test]
-fn arguments_that_spell_no_mapping_stand_in_one() {
+fn arguments_that_are_not_a_mapping_are_wrapped() {
     let call = json!({ "id": "c", "type": "function", "function": { "name": "f", "arguments": "{bad" } });
     let messages = json!([{ "role": "assistant", "content": null, "tool_calls": [call] }]);
     assert_eq!(say(Api::Anthropic, messages)[0]["content"][0]["input"], json!({ "arguments": "{bad" }));
 }
 
 #[test]
-fn reasoning_goes_back_only_where_the_protocol_takes_it() {
+fn reasoning_is_sent_only_where_the_protocol_accepts_it() {
     let reply = json!({ "role": "assistant", "content": "a", "reasoning_content": "hm", "refusal": null });
     let of = |api| say(api, json!([reply]))[0].clone();
     assert_eq!(of(Api::Anthropic), said("assistant", json!("a")));
@@ -129,7 +129,7 @@ fn reasoning_goes_back_only_where_the_protocol_takes_it() {
 }
 
 #[test]
-fn calls_of_a_reply_are_fed_back_as_its_protocol_gave_them() {
+fn tool_calls_of_a_reply_keep_their_format() {
     let reply = |call: &Value| json!({ "role": "assistant", "content": null, "tool_calls": [call] });
     let result = json!({ "role": "tool", "tool_call_id": "c", "content": "22 C" });
     let used = json!({ "type": "tool_use", "id": "c", "name": "f", "input": {} });
@@ -144,7 +144,7 @@ fn calls_of_a_reply_are_fed_back_as_its_protocol_gave_them() {
 }
 
 #[test]
-fn anthropic_is_not_told_of_a_reply_without_content() {
+fn anthropic_omits_empty_assistant_messages() {
     let messages = json!([said("user", json!("a")), said("assistant", json!("")), said("user", json!("b"))]);
     assert_eq!(say(Api::Anthropic, messages.clone()), json!([said("user", json!("a")), said("user", json!("b"))]));
     for api in [Api::OpenaiChat, Api::OpenaiResponses, Api::Dashscope, Api::Ollama] {
@@ -153,7 +153,7 @@ fn anthropic_is_not_told_of_a_reply_without_content() {
 }
 
 #[test]
-fn tools_are_offered_as_each_protocol_offers_them() {
+fn tools_are_converted_to_each_protocol() {
     let parameters = json!({ "type": "object", "properties": { "city": { "type": "string" } } });
     let own = json!({ "name": "f", "description": "d", "parameters": parameters });
     let chat = json!([{ "type": "function", "function": own }]);
@@ -170,7 +170,7 @@ fn tools_are_offered_as_each_protocol_offers_them() {
 }
 
 #[test]
-fn a_choice_among_tools_is_said_in_the_protocols_words() {
+fn tool_choice_is_converted_to_each_protocol() {
     let say = |api, value: Value| tools(api, "tool_choice", &value).into_owned();
     let named = json!({ "type": "function", "function": { "name": "f" } });
     assert_eq!(say(Api::Anthropic, named.clone()), json!({ "type": "tool", "name": "f" }));
@@ -184,7 +184,7 @@ fn a_choice_among_tools_is_said_in_the_protocols_words() {
 const CHAT: Api = Api::OpenaiChat;
 
 #[test]
-fn the_nearest_system_message_wins() {
+fn nearest_system_message_wins() {
     let texts = |prompt: &Prompt| (Dialog::new(prompt, Some("set"), CHAT).system(), Dialog::new(prompt, None, CHAT).system());
     let plain = Prompt { text: "hi".into(), ..Prompt::default() };
     assert_eq!(texts(&plain), (json!("set"), Value::Null));
@@ -198,7 +198,7 @@ fn the_nearest_system_message_wins() {
 }
 
 #[test]
-fn the_dialog_has_no_system_messages() {
+fn dialog_has_no_system_messages() {
     let messages = vec![said("system", json!("a")), said("user", json!("b")), said("system", json!("c"))];
     let prompt = Prompt { messages: Some(messages), ..Prompt::default() };
     let dialog = Dialog::new(&prompt, None, CHAT);
@@ -206,7 +206,7 @@ fn the_dialog_has_no_system_messages() {
 }
 
 #[test]
-fn each_protocol_is_told_in_its_own_words() {
+fn each_protocol_gets_its_own_default_body() {
     let picture = json!({ "type": "image_url", "image_url": { "url": "data:image/png;base64,iVBO" } });
     let prompt = Prompt { messages: Some(vec![said("user", json!([picture]))]), ..Prompt::default() };
     let shown = json!({ "type": "image", "source": { "type": "base64", "media_type": "image/png", "data": "iVBO" } });

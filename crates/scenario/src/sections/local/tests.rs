@@ -29,7 +29,7 @@ fn spec(target: &str, request: &str, load: &str) -> Local {
 }
 
 #[test]
-fn a_model_in_this_process_needs_no_more_than_its_name() {
+fn local_model_needs_only_its_name() {
     let plain = Local { batch: 1, ..Local::default() };
     assert_eq!(spec(TINY, "{max_tokens: 4}", ONE), plain);
     let full = "{api: local, model: 'random:tiny', local: {index: 0, dtype: bf16, threads: 3, batch: 8}}";
@@ -39,7 +39,7 @@ fn a_model_in_this_process_needs_no_more_than_its_name() {
 }
 
 #[test]
-fn a_folder_is_named_by_its_absolute_path_and_brings_its_tokenizer() {
+fn model_folder_is_absolute_and_provides_its_tokenizer() {
     let folder = tempfile::tempdir().unwrap();
     let model = folder.path().join("models/a");
     std::fs::create_dir_all(&model).unwrap();
@@ -71,11 +71,11 @@ fn a_folder_is_named_by_its_absolute_path_and_brings_its_tokenizer() {
 }
 
 #[test]
-fn what_speaks_of_a_server_or_of_no_such_model_is_a_mistake() {
+fn server_keys_and_unknown_models_are_errors() {
     let four = "{max_tokens: 4}";
     assert_eq!(faults(TINY, "{}", ONE), ["local needs `request.max_tokens`"]);
     assert_eq!(faults("{api: local}", four, ONE), ["`target` needs `model`"]);
-    assert_eq!(faults("{api: local, model: 'random:big'}", four, ONE), ["there is no `random:big`"]);
+    assert_eq!(faults("{api: local, model: 'random:big'}", four, ONE), ["unknown model `random:big`"]);
     assert_eq!(faults("{api: local, model: nowhere}", four, ONE), ["`nowhere` not found"]);
     assert_eq!(faults("{api: local, model: src}", four, ONE), ["`src` is not a model"]);
     assert_eq!(faults("{api: local, model: {'random:tiny': 1, b: 2}}", four, ONE), ["`api: local` runs one model at a time"]);
@@ -89,11 +89,11 @@ fn what_speaks_of_a_server_or_of_no_such_model_is_a_mistake() {
         ["local has no `n`", "`stream: false` has no effect with `api: local`", "`retry` has no effect with `api: local`"];
     assert_eq!(faults(TINY, request, ONE), known);
     let batch = "{api: local, model: 'random:tiny', local: {batch: 2}}";
-    assert_eq!(faults(batch, four, "{static: {batch: 4, rounds: 1}}"), ["two sizes of a batch"]);
+    assert_eq!(faults(batch, four, "{static: {batch: 4, rounds: 1}}"), ["two batch sizes"]);
     let index = "{api: local, model: 'random:tiny', local: {device: cpu, index: 5}}";
     assert_eq!(faults(index, four, ONE), ["`index` has no effect with `device: cpu`"]);
     let extra = "{max_tokens: 4, extra: {frequency_penalty: 0.5, top_k: 3}}";
-    assert_eq!(faults(TINY, extra, ONE), ["a model in this process does not read `frequency_penalty`"]);
+    assert_eq!(faults(TINY, extra, ONE), ["a local model does not use `frequency_penalty`"]);
     let many = "{api: local, model: 'random:tiny', local: {threads: 1024}}";
     let warnings = read(text(many, four, ONE), Path::new("t.yaml")).unwrap().warnings;
     assert!(warnings[0].message.starts_with("1024 threads share "), "{warnings:?}");
@@ -103,7 +103,7 @@ fn what_speaks_of_a_server_or_of_no_such_model_is_a_mistake() {
 }
 
 #[test]
-fn what_follows_from_a_variable_that_is_not_set_is_no_news() {
+fn unset_variable_causes_no_further_errors() {
     let unset = ["environment variable `NO_SUCH_HOME` is not set"];
     assert_eq!(faults("{api: local, model: '${NO_SUCH_HOME}/tiny-llama'}", "{max_tokens: 4}", ONE), unset);
     let by = |target: &str| text(target, "{max_tokens: 4}", ONE) + "vars: {home: '${NO_SUCH_HOME}'}\n";
@@ -113,10 +113,10 @@ fn what_follows_from_a_variable_that_is_not_set_is_no_news() {
 }
 
 #[test]
-fn what_is_kept_is_said_once_for_all_of_a_mix() {
+fn keep_is_shared_by_all_mix_entries() {
     let mix =
         |keep: &str| text(TINY, "{max_tokens: 4}", ONE) + &format!("mix: [{{name: a, request: {{{keep}}}}}, {{name: b}}]\n");
     assert!(read(mix(""), Path::new("t.yaml")).is_ok());
     let told = read(mix("keep: {logits: true}"), Path::new("t.yaml")).map(|_| ()).unwrap_err();
-    assert_eq!(told, ["of all entries of a mix the same is kept"]);
+    assert_eq!(told, ["entries of a mix share `keep`"]);
 }

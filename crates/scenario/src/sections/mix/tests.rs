@@ -22,7 +22,7 @@ fn of<T>(case: &Case, get: impl Fn(&Entry) -> T) -> Vec<T> {
 const LOAD: &str = "load: {concurrency: 1, requests: 5}";
 
 #[test]
-fn an_entry_says_what_the_scenario_says_but_for_its_own_words() {
+fn mix_entry_inherits_from_the_scenario() {
     let request =
         "request: {max_tokens: 5, stream: false, temperature: 0, extra: {a: 1, b: 2}}\ndataset: {kind: prompt, text: base}";
     let mix = "mix:\n- {name: a, weight: 3, dataset: {kind: prompt, text: own}}\n\
@@ -42,7 +42,7 @@ fn an_entry_says_what_the_scenario_says_but_for_its_own_words() {
 }
 
 #[test]
-fn entries_with_data_of_their_own_need_none_of_the_scenario() {
+fn mix_entries_with_datasets_need_no_common_one() {
     let mix = "mix: [{name: a, dataset: openqa}, {name: b, dataset: {kind: random, tokens: 9}}]";
     assert_eq!(planned(&format!("{mix}\n{LOAD}")).cases[0].mix.len(), 2);
     let unused = load_with(&text(&format!("dataset: openqa\n{mix}\n{LOAD}")), &[], &[]).unwrap();
@@ -50,7 +50,7 @@ fn entries_with_data_of_their_own_need_none_of_the_scenario() {
 }
 
 #[test]
-fn rates_of_entries_are_an_open_loop_together() {
+fn rates_of_mix_entries_add_up_to_an_open_loop() {
     let mix = "dataset: openqa\nmix: [{name: a, rate: 5/s}, {name: b, rate: 90/m}]";
     let case = planned(&format!("{mix}\nload: {{duration: 4s, max_in_flight: 3}}")).cases.remove(0);
     assert_eq!(case.load.shape, Shape::Open { rate: 6.5, arrival: Arrival::Poisson });
@@ -60,7 +60,7 @@ fn rates_of_entries_are_an_open_loop_together() {
 }
 
 #[test]
-fn a_matrix_and_a_setting_reach_into_entries_by_name_or_index() {
+fn matrix_and_settings_address_entries_by_name_or_index() {
     let mix = format!("dataset: openqa\nmix: [{{name: a, request: {{top_k: 3}}}}, {{name: b}}]\n{LOAD}");
     let swept = planned(&format!("{mix}\nmatrix: {{mix.a.weight: [1, 3], mix.1.request.max_tokens: [8], request.top_k: [4]}}"));
     let ids: Vec<&str> = swept.cases.iter().map(|case| case.id.as_str()).collect();
@@ -72,9 +72,9 @@ fn a_matrix_and_a_setting_reach_into_entries_by_name_or_index() {
     let set = load_with(&text(&mix), &[], &[("mix.b.weight", "4")]).unwrap().plan;
     assert_eq!(of(&set.cases[0], |own| own.pull.size()), [1.0, 4.0]);
     let lost = messages(load_with(&text(&mix), &[], &[("mix.c.weight", "4")]));
-    assert_eq!(lost, ["--set:1:1 `mix.c.weight` leads nowhere"]);
+    assert_eq!(lost, ["--set:1:1 `mix.c.weight` does not exist"]);
     let none = messages(load_with(&text(&format!("dataset: openqa\n{LOAD}\nmatrix: {{mix.a.weight: [1]}}")), &[], &[]));
-    assert_eq!(none, ["t.yaml:6:1 `mix.a.weight` leads to no entry of `mix`"]);
+    assert_eq!(none, ["t.yaml:6:1 `mix.a.weight` does not refer to an entry of `mix`"]);
     let own = format!("mix: [{{name: a, dataset: openqa}}]\n{LOAD}\nmatrix: {{dataset.text: [x, y]}}");
     assert_eq!(planned(&own).cases.len(), 2);
     let bare = messages(load_with(&text(&format!("mix: [{{name: a}}]\n{LOAD}\nmatrix: {{dataset.text: [x]}}")), &[], &[]));
@@ -87,7 +87,7 @@ fn a_matrix_and_a_setting_reach_into_entries_by_name_or_index() {
 }
 
 #[test]
-fn conversations_in_an_entry_are_counted_as_sessions() {
+fn conversations_in_a_mix_entry_are_counted_as_sessions() {
     let talk = "{kind: sharegpt, path: builtin, turns: {}}";
     let mix = format!("mix: [{{name: a, dataset: openqa}}, {{name: b, dataset: {talk}}}]");
     let case = planned(&format!("{mix}\nload: {{concurrency: 2, sessions: 7}}")).cases.remove(0);
@@ -98,7 +98,7 @@ fn conversations_in_an_entry_are_counted_as_sessions() {
 }
 
 #[test]
-fn the_template_of_an_entry_stands_in_the_resolved_plan_itself() {
+fn template_of_a_mix_entry_is_inlined_in_the_resolved_plan() {
     let own = "{template: ../../templates/openai-completions.json, extra: {user: \"{{ item.who }}\"}}";
     let mix = format!("dataset: openqa\nmix: [{{name: a}}, {{name: b, request: {own}}}]");
     let case = planned(&format!("{mix}\n{LOAD}")).cases.remove(0);

@@ -1,13 +1,12 @@
-//! The words of a server's command, and the flags that a mapping of arguments is.
+//! Commands and arguments of a server.
 
 use crate::fault::{Mistake, Review};
 use crate::schema_table::{Kind, Leaf};
 use crate::source::Sources;
 use crate::tree::{Data, Entry, Node};
-use crate::values::expect;
+use crate::values::{expect, expect_some};
 use serde_json::json;
 
-/// A command: one text, or a list of words.
 pub(crate) static COMMAND: Leaf = Leaf {
     expected: "a command, or a list of its words",
     sweepable: true,
@@ -15,7 +14,6 @@ pub(crate) static COMMAND: Leaf = Leaf {
     check: check_command,
 };
 
-/// The value of one argument.
 pub(crate) static ARGUMENT: Leaf = Leaf {
     expected: "a value, a list of them, `true` or `false`",
     sweepable: true,
@@ -24,14 +22,13 @@ pub(crate) static ARGUMENT: Leaf = Leaf {
         json!({ "anyOf": [one, { "type": "array", "items": { "type": ["string", "number"] } }] })
     },
     check: |node, review| {
-        if values(node).is_none() {
-            expect(node, ARGUMENT_IS, "`64`, `true` for the flag alone, or `[a, b]` for several values behind it", review);
-        }
+        let examples = "`64`, `true` for the flag alone, or `[a, b]` for several values";
+        expect_some(values(node), node, "one value, a list of values, `true` or `false`", examples, review);
     },
 };
 
-/// Takes what a program gets as text for text, as it is written: each value of `env`; of `command` and `args` the numbers that
-/// would be written otherwise.
+/// Converts values that a program receives to the text as written: all values of `env`, and numbers in `command` and `args`
+/// that would be formatted differently.
 pub(crate) fn normalize(root: &mut Node, sources: &Sources) {
     for (path, every) in WORDS {
         if let Some(mut entry) = root.entry_at(path).cloned() {
@@ -45,11 +42,11 @@ pub(crate) fn normalize(root: &mut Node, sources: &Sources) {
     }
 }
 
-/// The paths whose values a program gets, and whether `true` and `false` are text there too.
+/// Paths of values that a program receives, and whether booleans are converted too.
 const WORDS: [(&str, bool); 4] =
     [("target.server.command", false), ("target.server.args", false), ("target.server.env", true), ("dataset.command", false)];
 
-/// The same for the values of a matrix, those of `zip`, `include` and `exclude` among them.
+/// The same for values of a matrix, also in `zip`, `include` and `exclude`.
 fn spell_swept(node: &mut Node, sources: &Sources) {
     let every = |path: &str| {
         let own = |own: &str| path == own || path.strip_prefix(own).is_some_and(|rest| rest.starts_with('.'));
@@ -80,13 +77,11 @@ fn spell(node: &mut Node, every: bool, sources: &Sources) {
     }
 }
 
-const ARGUMENT_IS: &str = "one value, a list of values, `true` or `false`";
-
 fn check_command(node: &Node, review: &mut Review) {
     match &node.data {
         Data::Text(text) if shell_words::split(text).is_err() => {
             let mistake = Mistake::new(node.at, "this command cannot be split into words", "a quote is not closed");
-            review.push(mistake.help("It is split as a shell does, but no shell runs it; a list of words needs no quotes."));
+            review.push(mistake.help("It is split like in a shell, but no shell runs it; a list of words needs no quotes."));
         }
         _ if command(node).is_none() => {
             expect(node, "a command, or a list of its words", "`vllm serve m --port 8000` or `[vllm, serve, m]`", review);
@@ -105,7 +100,7 @@ pub(crate) fn command(node: &Node) -> Option<Vec<String>> {
     words.first().is_some_and(|program| !program.is_empty()).then_some(words)
 }
 
-/// One word: text, or a number as it is written.
+/// A word: text, or a number as written.
 fn word(node: &Node) -> Option<String> {
     match node.data {
         Data::Int(_) | Data::Float(_) => Some(node.text().map_or_else(|| node.json().to_string(), |text| text.into_owned())),
@@ -114,18 +109,18 @@ fn word(node: &Node) -> Option<String> {
     }
 }
 
-/// How the name of an argument becomes a flag: engines disagree on dashes and underscores.
+/// How an argument's name becomes a flag: engines disagree on dashes and underscores.
 pub(super) const STYLE: Kind = Kind::Choice(
     &[
         ("kebab", "`tp_size` is `--tp-size`"),
-        ("snake", "`tp-size` is `--tp_size`, as `trtllm-serve` has it"),
+        ("snake", "`tp-size` is `--tp_size`, as in `trtllm-serve`"),
         ("as_is", "`tp_size` is `--tp_size`, `tp-size` is `--tp-size`"),
     ],
     &[],
 );
 
-/// The flag of an argument and its values: `max_num_seqs: 64` is `--max-num-seqs 64`, `true` the flag alone, `false` nothing. A
-/// name that begins with a dash is a flag already; a single letter has one dash.
+/// The flag and its values: `max_num_seqs: 64` is `--max-num-seqs 64`, `true` the flag alone, `false` nothing. A name with a
+/// leading dash is used unchanged; a single letter gets one dash.
 pub(super) fn argument(entry: &Entry, style: &str) -> Vec<String> {
     let Some(Some(values)) = values(&entry.value) else { return Vec::new() };
     let name = &entry.key;
@@ -141,7 +136,7 @@ pub(super) fn argument(entry: &Entry, style: &str) -> Vec<String> {
     std::iter::once(flag).chain(values).collect()
 }
 
-/// What stands behind the flag; inside None: the flag itself is left out.
+/// The values after the flag. Inner None: the flag is omitted.
 fn values(node: &Node) -> Option<Option<Vec<String>>> {
     match &node.data {
         Data::Null | Data::Bool(false) => Some(None),
@@ -163,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn a_command_is_split_as_a_shell_would() {
+    fn commands_are_split_like_in_a_shell() {
         let words = |text| command(&read(text)).map(|words| words.join("|"));
         assert_eq!(words("vllm serve 'my model' --port 8000").as_deref(), Some("vllm|serve|my model|--port|8000"));
         assert_eq!(words("[a, 'b c', 7, 0.5]").as_deref(), Some("a|b c|7|0.5"));
@@ -186,9 +181,9 @@ mod tests {
         );
         assert_eq!(values(&read("{a: b}")), None);
         let mixed = "{tp_size: 2, ep-size: 4, --x_y-z: 1, n: 2}";
-        let seen = ["kebab", "snake", "as_is"].map(|style| styled(mixed, style));
+        let flags = ["kebab", "snake", "as_is"].map(|style| styled(mixed, style));
         assert_eq!(
-            seen,
+            flags,
             [
                 "--tp-size 2 --ep-size 4 --x_y-z 1 -n 2",
                 "--tp_size 2 --ep_size 4 --x_y-z 1 -n 2",

@@ -1,16 +1,12 @@
 use super::*;
-use crate::{Input, load};
+use crate::tests::load_with;
 use llmscen_core::plan::Plan;
-use std::collections::BTreeMap;
-use std::path::Path;
 
 fn plan(target: &str, more: &str) -> Plan {
     let text = format!(
         "version: 1\nname: t\ntarget: {{ {target} }}\ndataset: {{ kind: prompt, text: x }}\nload: {{ concurrency: 1, requests: 1 }}\n{more}"
     );
-    let env = BTreeMap::from([("TOK".to_owned(), "t0ken".to_owned())]);
-    let input = Input { path: Path::new("t.yaml"), text: Some(text), env: &env, set: &[] };
-    load(&input).unwrap_or_else(|faults| panic!("{}", faults.render(false, 120))).plan
+    load_with(&text, &[("TOK", "t0ken")], &[]).unwrap_or_else(|faults| panic!("{}", faults.render(false, 120))).plan
 }
 
 fn server(plan: &Plan, case: usize) -> &ManagedServer {
@@ -20,7 +16,7 @@ fn server(plan: &Plan, case: usize) -> &ManagedServer {
 const URL: &str = "url: \"http://127.0.0.1:8000/v1/chat/completions\", model: m";
 
 #[test]
-fn a_command_may_refer_to_the_target_and_has_its_defaults() {
+fn command_may_refer_to_the_target_and_has_defaults() {
     let plan = plan(
         &format!(
             "{URL}, server: {{ command: \"serve {{{{ target.model }}}} --at {{{{ target.url }}}}\", ready: {{ log: up }} }}"
@@ -35,7 +31,7 @@ fn a_command_may_refer_to_the_target_and_has_its_defaults() {
 }
 
 #[test]
-fn a_preset_fills_in_what_is_not_written() {
+fn preset_fills_in_missing_keys() {
     let plan = plan(&format!("{URL}, server: {{ preset: vllm, args: {{ dtype: half }} }}"), "");
     let own = server(&plan, 0);
     assert_eq!(own.command.join(" "), "vllm serve m --host 127.0.0.1 --port 8000 --dtype half");
@@ -54,7 +50,7 @@ fn a_preset_fills_in_what_is_not_written() {
 }
 
 #[test]
-fn a_matrix_varies_arguments_that_are_not_written() {
+fn matrix_varies_arguments_that_the_scenario_omits() {
     let matrix = "matrix: { target.server.args.max_num_seqs: [64, 128] }\n";
     let plan = plan(&format!("{URL}, server: {{ command: s, ready: {{ log: up }}, per_case: true }}"), matrix);
     assert_eq!(
@@ -65,7 +61,7 @@ fn a_matrix_varies_arguments_that_are_not_written() {
 }
 
 #[test]
-fn values_of_the_environment_stay_out_of_the_stored_plan() {
+fn environment_values_are_not_stored() {
     let plan = plan(
         &format!(
             "{URL}, server: {{ command: s, ready: {{ log: up }}, env: {{ HF_TOKEN: \"${{TOK}}\", MY_KEY: secret7, LEVEL: info }} }}"
@@ -78,47 +74,42 @@ fn values_of_the_environment_stay_out_of_the_stored_plan() {
 }
 
 #[test]
-fn numbers_are_the_text_that_they_are_written_as() {
+fn numbers_keep_their_notation() {
     let server = "server: { command: [s, 1e3, 7], ready: { log: up }, args: { share: 0.90, n: 4, on: true }, env: { OMP_NUM_THREADS: 2, RATE: 0.50, ON: True } }";
     let text = format!(
         "version: 1\nname: t\ntarget: {{ {URL}, {server} }}\ndataset: {{ kind: prompt, text: x }}\nload: {{ concurrency: 1, requests: 1 }}\n"
     );
-    let set =
-        [("target.server.env.OTHER".to_owned(), "012".to_owned()), ("target.server.args.hex".to_owned(), "0x10".to_owned())];
-    let none = BTreeMap::new();
-    let plan = load(&Input { path: Path::new("t.yaml"), text: Some(text), env: &none, set: &set }).unwrap().plan;
+    let set = [("target.server.env.OTHER", "012"), ("target.server.args.hex", "0x10")];
+    let plan = load_with(&text, &[], &set).unwrap().plan;
     let own = self::server(&plan, 0);
     assert_eq!(own.command.join(" "), "s 1e3 7 --share 0.90 -n 4 --on --hex 0x10");
     let env: Vec<String> = own.env.iter().map(|(name, value)| format!("{name}={}", value.expose())).collect();
     assert_eq!(env, ["OMP_NUM_THREADS=2", "RATE=0.50", "ON=True", "OTHER=012"]);
-    let again = load(&Input { path: Path::new("p.yaml"), text: Some(plan.resolved.clone()), env: &none, set: &[] }).unwrap().plan;
-    assert_eq!(again, plan);
+    assert_eq!(crate::tests::plan(&plan.resolved), plan);
 }
 
 #[test]
-fn swept_numbers_are_the_text_that_they_are_written_as() {
+fn swept_numbers_keep_their_notation() {
     let matrix = "matrix: { target.server.args.share: [0.80, 0.90, '0.950'], exclude: [{ target.server.args.share: 0.8 }] }\n";
     let target = format!("{URL}, server: {{ command: s, ready: {{ log: up }}, per_case: true, args_style: snake }}");
     let plan = plan(&target, matrix);
     let seen: Vec<_> =
         (0..plan.cases.len()).map(|case| (server(&plan, case).command.join(" "), plan.cases[case].id.as_str())).collect();
     assert_eq!(seen, [("s --share 0.90".to_owned(), "share=0.90"), ("s --share 0.950".to_owned(), "share=0.950")]);
-    let none = BTreeMap::new();
-    let again = load(&Input { path: Path::new("p.yaml"), text: Some(plan.resolved.clone()), env: &none, set: &[] }).unwrap().plan;
-    assert_eq!(again, plan);
+    assert_eq!(crate::tests::plan(&plan.resolved), plan);
 }
 
 #[test]
-fn host_and_port_are_those_of_the_url() {
-    assert_eq!(parts("http://h:80/v1"), ("http://h:80".into(), "h", "80"));
-    assert_eq!(parts("https://u:p@[::1]/x:y@z"), ("https://[::1]".into(), "::1", "443"));
-    assert_eq!(parts("http://[::1]:9?x"), ("http://[::1]:9".into(), "::1", "9"));
+fn origin_is_split_into_host_and_port() {
+    assert_eq!(split_origin("http://h:80/v1"), ("http://h:80".into(), "h", "80"));
+    assert_eq!(split_origin("https://u:p@[::1]/x:y@z"), ("https://[::1]".into(), "::1", "443"));
+    assert_eq!(split_origin("http://[::1]:9?x"), ("http://[::1]:9".into(), "::1", "9"));
 }
 
-const ON: On<'static> = On { model: "org/m", host: "127.0.0.1", port: "8000" };
+const ON: Endpoint<'static> = Endpoint { model: "org/m", host: "127.0.0.1", port: "8000" };
 
 #[test]
-fn the_page_shows_the_commands_that_are_started() {
+fn documentation_shows_the_preset_commands() {
     let page = include_str!("../../../../../docs/servers.md");
     for preset in &PRESETS {
         let env = preset.env(&ON).iter().map(|(name, value)| format!("{name}={value} ")).collect::<String>();
@@ -130,8 +121,8 @@ fn the_page_shows_the_commands_that_are_started() {
 }
 
 #[test]
-fn an_address_of_ipv6_is_bracketed_where_a_port_follows() {
-    let on = On { host: "::1", ..ON };
+fn ipv6_address_is_bracketed_before_a_port() {
+    let on = Endpoint { host: "::1", ..ON };
     let of = |name: &str| PRESETS.iter().find(|preset| preset.name == name).unwrap();
     assert_eq!(of("ollama").env(&on), [("OLLAMA_HOST".to_owned(), "[::1]:8000".to_owned())]);
     assert_eq!(of("vllm").command(&on)[4], "::1");

@@ -1,16 +1,15 @@
-//! `target.url`: a base URL is completed to the path of the protocol.
+//! `target.url`: completes a base URL with the path of the protocol.
 
 use crate::fault::Review;
 use crate::tree::{Data, Node, Part};
-use crate::values::target::{no_address, parts};
+use crate::values::target::{split_url, url_error};
 use llmscen_core::api::Api;
 use llmscen_core::url_secrets::shown;
 use std::collections::BTreeSet;
 
-/// What the URL depends on.
 const AXES: [&str; 3] = ["target.url", "target.api", "request.stream"];
 
-/// The path at which the clients of a protocol begin their own; empty: they begin at the host.
+/// The base path of a protocol's clients; empty: the host alone.
 fn base(api: Api) -> &'static str {
     match api {
         Api::Dashscope => "/api/v1",
@@ -20,11 +19,12 @@ fn base(api: Api) -> &'static str {
     }
 }
 
-/// Bytes of a base URL that stay, and what follows them in the whole one: the rest of the protocol's path, and the query.
-/// None for a URL that has a path of its own.
+/// How many bytes of a base URL stay, and what follows them: the rest of the protocol's path, and the query. None for a URL
+/// with another path.
 fn rest(url: &str, api: Api, stream: bool) -> Option<(usize, String)> {
-    let (usual, base) = (api.path(stream), base(api));
-    let (_, behind) = parts(url);
+    let usual = api.path(stream);
+    let base = base(api);
+    let (_, behind) = split_url(url);
     let (path, query) = behind.split_at(behind.find(['?', '#']).unwrap_or(behind.len()));
     let bare = path.trim_end_matches('/');
     let missing = match bare {
@@ -32,27 +32,26 @@ fn rest(url: &str, api: Api, stream: bool) -> Option<(usize, String)> {
         _ if !base.is_empty() && bare.ends_with(base) => usual.strip_prefix(base)?,
         _ => return None,
     };
-    (!missing.is_empty() && no_address(url).is_none())
+    (!missing.is_empty() && url_error(url).is_none())
         .then(|| (url.len() - behind.len() + bare.len(), format!("{missing}{query}")))
 }
 
-/// The URL that requests are posted to, where this one is a base URL.
+/// The complete URL of a base URL.
 pub(super) fn completed(url: &str, api: Api, stream: bool) -> Option<String> {
     rest(url, api, stream).map(|(kept, rest)| format!("{}{rest}", &url[..kept]))
 }
 
-/// The path of Text Generation Inference depends on whether a request streams, and the entries of a mix may differ in that.
+/// The path of Text Generation Inference depends on `stream`, in which mix entries may differ.
 pub(super) fn is_fixed(api: Api, root: &Node) -> bool {
     api != Api::Tgi || root.get("mix").is_none()
 }
 
-/// The note about a URL that was completed.
 pub(super) fn note(url: &str) -> String {
     format!("target.url completed to {}", shown(url))
 }
 
-/// Completes the URL in the tree, so that the resolved plan holds the whole one; where a matrix sets what it depends on, each
-/// case does so for itself.
+/// Completes the URL in the tree, so that the resolved plan has it. If a matrix sets one of its inputs, each case completes its
+/// own.
 pub(crate) fn complete(root: &mut Node, swept: &BTreeSet<String>, review: &mut Review) {
     let Some(entry) = root.entry_at(AXES[0]).filter(|_| AXES.iter().all(|path| !swept.contains(*path))).cloned() else { return };
     let api = root.get("target.api").and_then(Node::text).and_then(|name| Api::parse(&name));
@@ -60,17 +59,17 @@ pub(crate) fn complete(root: &mut Node, swept: &BTreeSet<String>, review: &mut R
     let (Some(url), Some(api)) = (entry.value.text(), api.filter(|api| is_fixed(*api, root))) else { return };
     let Some((kept, rest)) = rest(&url, api, stream) else { return };
     let parts = entry.value.parts.as_deref().map(|parts| spliced(parts, url.len() - kept, &rest));
-    // What a variable ends with stays in the tree; each case drops it.
+    // The end of a variable's value cannot be cut here; each case does that.
     if parts.as_ref().is_some_and(Option::is_none) {
         return;
     }
-    let whole = format!("{}{rest}", &url[..kept]);
-    review.note(entry.value.at, note(&whole));
-    let value = Node { data: Data::Text(whole), parts: parts.flatten().map(Into::into), ..entry.value };
+    let complete_url = format!("{}{rest}", &url[..kept]);
+    review.note(entry.value.at, note(&complete_url));
+    let value = Node { data: Data::Text(complete_url), parts: parts.flatten().map(Into::into), ..entry.value };
     root.set(AXES[0], entry.key_at, value);
 }
 
-/// The pieces with `rest` in place of their last `cut` bytes. None where those are not the file's own.
+/// Replaces the last `cut` bytes of the parts by `rest`. None where they are not literal.
 fn spliced(parts: &[Part], cut: usize, rest: &str) -> Option<Vec<Part>> {
     let mut parts = parts.to_vec();
     match parts.last_mut() {
@@ -87,13 +86,13 @@ fn spliced(parts: &[Part], cut: usize, rest: &str) -> Option<Vec<Part>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Input, Loaded, load};
+    use crate::Loaded;
+    use crate::tests::load_with;
     use llmscen_core::target::Place;
-    use std::path::Path;
 
     #[test]
-    fn a_base_url_is_completed_and_no_other() {
-        for (api, url, whole) in [
+    fn only_base_urls_are_completed() {
+        for (api, url, complete_url) in [
             (Api::OpenaiChat, "http://h:8000", "http://h:8000/v1/chat/completions"),
             (Api::OpenaiChat, "http://h:8000/", "http://h:8000/v1/chat/completions"),
             (Api::OpenaiChat, "http://h:8000/v1", "http://h:8000/v1/chat/completions"),
@@ -111,8 +110,8 @@ mod tests {
             (Api::Dashscope, "https://h/api/v1", "https://h/api/v1/services/aigc/text-generation/generation"),
             (Api::Tgi, "http://h/", "http://h/generate_stream"),
         ] {
-            assert_eq!(completed(url, api, true).as_deref(), Some(whole), "{api} {url}");
-            assert_eq!(completed(whole, api, true), None, "{whole}");
+            assert_eq!(completed(url, api, true).as_deref(), Some(complete_url), "{api} {url}");
+            assert_eq!(completed(complete_url, api, true), None, "{complete_url}");
         }
         assert_eq!(completed("http://h", Api::Tgi, false).as_deref(), Some("http://h/generate"));
         for (api, url) in [
@@ -132,10 +131,8 @@ mod tests {
     }
 
     fn read(target: &str, rest: &str, env: &[(&str, &str)]) -> Loaded {
-        let env = env.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
         let text = format!("version: 1\nname: t\ntarget: {target}\nload: {{concurrency: 1, requests: 1}}\n{rest}\n");
-        let input = Input { path: Path::new("t.yaml"), text: Some(text), env: &env, set: &[] };
-        load(&input).unwrap_or_else(|faults| panic!("{}", faults.render(false, 120)))
+        load_with(&text, env, &[]).unwrap_or_else(|faults| panic!("{}", faults.render(false, 120)))
     }
 
     fn urls(loaded: &Loaded) -> Vec<&str> {
@@ -149,22 +146,22 @@ mod tests {
     }
 
     #[test]
-    fn the_plan_holds_the_whole_url_and_a_note_says_so_once() {
+    fn plan_has_the_complete_url_with_one_note() {
         let loaded = read("{url: \"http://u:${PW}@h:80/v1/\", model: m}", "dataset: openqa", &[("PW", "p4ss")]);
         assert_eq!(urls(&loaded), ["http://u:p4ss@h:80/v1/chat/completions"]);
         assert_eq!(notes(&loaded), ["target.url completed to http://u:[redacted]@h:80/v1/chat/completions"]);
         let resolved = &loaded.plan.resolved;
         assert!(resolved.contains("url: http://u:${PW}@h:80/v1/chat/completions\n"), "{resolved}");
-        let whole = read("{url: \"${LLM}\", model: m}", "dataset: openqa", &[("LLM", "http://h")]);
-        assert_eq!((urls(&whole), notes(&whole).len()), (vec!["http://h/v1/chat/completions"], 1));
-        assert!(whole.plan.resolved.contains("url: http://h/v1/chat/completions\n"), "{}", whole.plan.resolved);
-        // The slash is the variable's: only the cases can drop it.
+        let complete_url = read("{url: \"${LLM}\", model: m}", "dataset: openqa", &[("LLM", "http://h")]);
+        assert_eq!((urls(&complete_url), notes(&complete_url).len()), (vec!["http://h/v1/chat/completions"], 1));
+        assert!(complete_url.plan.resolved.contains("url: http://h/v1/chat/completions\n"), "{}", complete_url.plan.resolved);
+        // The slash is part of the variable, so only the cases can drop it.
         let slash = read("{url: \"${LLM}\", model: m}", "dataset: openqa", &[("LLM", "http://h/")]);
         assert_eq!((urls(&slash), notes(&slash).len()), (vec!["http://h/v1/chat/completions"], 1));
     }
 
     #[test]
-    fn each_case_of_a_matrix_is_completed_for_itself() {
+    fn each_case_of_a_matrix_completes_its_url() {
         let matrix = "dataset: openqa\nmatrix: {target.url: [\"http://a\", \"http://b/v1\", \"http://c/x\"]}";
         let swept = read("{url: \"http://z\", model: m}", matrix, &[]);
         assert_eq!(urls(&swept), ["http://a/v1/chat/completions", "http://b/v1/chat/completions", "http://c/x"]);
@@ -175,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_that_the_entries_of_a_mix_choose_is_not_completed() {
+    fn path_that_depends_on_mix_entries_is_not_completed() {
         let mix =
             "mix: [{name: a, dataset: openqa, request: {stream: false}}, {name: b, dataset: openqa, request: {stream: false}}]";
         let loaded = read("{api: tgi, url: \"http://h/\", model: m}", mix, &[]);
