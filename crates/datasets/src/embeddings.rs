@@ -1,7 +1,7 @@
 //! `embeddings`: texts to embed, one or a batch a request.
 
 use super::error::PromptError;
-use super::file::{self, FormatOptions, Kind, Parse, Row, RowParser, Table};
+use super::file::{self, FilePrompts, FormatOptions, Kind, Parse, Row, RowParser};
 use super::{Prompts, Setting};
 use llmscen_core::dataset::OnExhausted;
 use llmscen_core::prompt::{Prompt, Session};
@@ -37,7 +37,7 @@ pub fn open(batch: u64, setting: &Setting<'_>, notes: &mut Vec<String>) -> Resul
 }
 
 struct Batches {
-    rows: Table,
+    rows: FilePrompts,
     batch: u64,
     cycle: bool,
 }

@@ -1,6 +1,6 @@
 //! `line_by_line`: a text file, a prompt a line.
 
-use super::file::{FormatOptions, Kind, Parse, reason};
+use super::file::{FormatOptions, Kind, Parse, json_problem};
 use super::message::last_user;
 use llmscen_core::prompt::Prompt;
 use serde_json::{Map, Value};
@@ -27,7 +27,7 @@ fn parse(line: &str) -> Result<Prompt, String> {
         Ok(Value::Array(list)) => messages(list),
         Ok(Value::Object(body)) => Ok(body_prompt(body)),
         // A sentence may begin with a bracket; what begins like JSON was meant to be JSON.
-        Err(error) if meant_as_json(json) => Err(reason(&error)),
+        Err(error) if meant_as_json(json) => Err(json_problem(&error)),
         _ => Ok(plain()),
     }
 }

@@ -22,7 +22,7 @@ pub const KIND: Kind = Kind {
 const BESIDE: [&str; 2] = ["tools", "tool_choice"];
 
 fn parse(row: Row<'_>, parser: &RowParser) -> Result<Vec<Prompt>, String> {
-    let (_, list) = row.list_if(&["messages"])?.ok_or_else(|| row.lacks(&["messages"]))?;
+    let (_, list) = row.list_if(&["messages"])?.ok_or_else(|| row.missing_field(&["messages"]))?;
     prompts(row, &list, parser)
 }
 
@@ -119,6 +119,6 @@ mod tests {
         for (row, problem) in rows.iter().zip(problems) {
             assert!(strict(row).starts_with(&format!("a.jsonl:1: {problem}; expected")), "{}", strict(row));
         }
-        assert!(strict(&rows[3]).starts_with("a.jsonl:1: the row has no `messages` (it has: talk)"));
+        assert!(strict(&rows[3]).starts_with("a.jsonl:1: the row has no `messages` (fields: talk)"));
     }
 }

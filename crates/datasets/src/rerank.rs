@@ -35,7 +35,11 @@ fn parse(row: Row<'_>, parser: &RowParser) -> Result<Vec<Prompt>, String> {
             .concat(),
     };
     if documents.is_empty() {
-        return Err(if row.get(&DOCUMENTS).is_some() { "there are no documents".into() } else { row.lacks(&DOCUMENTS[..1]) });
+        return Err(if row.get(&DOCUMENTS).is_some() {
+            "there are no documents".into()
+        } else {
+            row.missing_field(&DOCUMENTS[..1])
+        });
     }
     if let Source::Rerank { documents: Some(most) } = parser.spec.source {
         documents.truncate(usize::try_from(most).unwrap_or(usize::MAX));
@@ -110,10 +114,10 @@ mod tests {
     #[test]
     fn rows_without_documents_do_not_fit() {
         for (row, problem) in [
-            (json!({ "query": "q" }), "the row has no `documents` (it has: query)"),
+            (json!({ "query": "q" }), "the row has no `documents` (fields: query)"),
             (json!({ "query": "q", "documents": [] }), "there are no documents"),
             (json!({ "query": "q", "documents": [1] }), "`documents` holds what is neither a text nor has a `text`"),
-            (json!({ "documents": ["a"] }), "the row has no `query` or `question` (it has: documents)"),
+            (json!({ "documents": ["a"] }), "the row has no `query` or `question` (fields: documents)"),
         ] {
             let (_dir, path) = file("a.jsonl", row.to_string());
             let strict = DatasetSpec { strict: true, ..spec(Source::Rerank { documents: None }, &path) };

@@ -24,8 +24,8 @@ fn parse(row: Row<'_>, parser: &RowParser) -> Result<Vec<Prompt>, String> {
     let named = columns.contains_key("messages") && !columns.contains_key("prompt");
     if named || row.get(&PROMPT).is_none() {
         let list = row.list_if(&["messages"])?;
-        let lacks = || if named { row.lacks(&["messages"]) } else { row.lacks(&[PROMPT[0], "messages"]) };
-        let (_, list) = list.ok_or_else(lacks)?;
+        let missing = || if named { row.missing_field(&["messages"]) } else { row.missing_field(&[PROMPT[0], "messages"]) };
+        let (_, list) = list.ok_or_else(missing)?;
         return messages::prompts(row, &list, parser);
     }
     let (text, system, max_tokens) =
@@ -68,7 +68,7 @@ mod tests {
         let (_dir, path) = file("a.jsonl", r#"{"id": 1, "ask": "x"}"#);
         let error = opened(&spec(Source::Rows, &path)).unwrap_err().to_string();
         assert!(
-            error.contains("the row has no `prompt` or `messages` (it has: id, ask); the row was left out; expected rows with"),
+            error.contains("the row has no `prompt` or `messages` (fields: id, ask); the row was left out; expected rows with"),
             "{error}"
         );
     }

@@ -28,7 +28,7 @@ const SPEAKERS: [(&str, &[&str]); 4] = [
 
 fn parse(row: Row<'_>, parser: &RowParser) -> Result<Vec<Prompt>, String> {
     let names = ["conversations", "items", "messages"];
-    let (_, list) = row.list_if(&names)?.ok_or_else(|| row.lacks(&names))?;
+    let (_, list) = row.list_if(&names)?.ok_or_else(|| row.missing_field(&names))?;
     let (max_tokens, system) = (row.count_if(&["output_tokens", "max_tokens"])?, row.text_if(&["system"])?);
     let messages = list.iter().map(|entry| Message::new(&message(entry)?)).collect::<Result<Vec<_>, _>>()?;
     let mut turns = split(messages);

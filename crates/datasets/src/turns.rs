@@ -5,7 +5,7 @@
 //! `max_tokens` (of the reply to it), `wait` or `delay` (think time or tool latency before it: seconds, or `2s`) and
 //! `system` (the system message from there on).
 
-use super::file::count;
+use super::file::parse_count;
 use super::message::last_user;
 use crate::token::text_of;
 use llmscen_core::prompt::Prompt;
@@ -30,7 +30,7 @@ impl Message {
             return Err("a message without a `role`".into());
         };
         Ok(Message {
-            max_tokens: take(&mut own, &["max_tokens", "output_tokens"], "a whole number", count)?,
+            max_tokens: take(&mut own, &["max_tokens", "output_tokens"], "a whole number", parse_count)?,
             wait: take(&mut own, &["wait", "delay"], "a time such as `2s`, or seconds", span)?,
             system: take(&mut own, &["system"], "a text", |value| value.as_str().map(str::to_owned))?,
             message: Value::Object(own),

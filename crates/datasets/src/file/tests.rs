@@ -1,7 +1,5 @@
 //! The rows of a file as sessions, from every format.
 
-mod streaming;
-
 use crate::testing::{all, file, opened, spec, texts as all_texts};
 use crate::{CacheDir, Opened, Progress, PromptError, open};
 use llmscen_core::dataset::{DatasetSpec, OnExhausted, Order, Source};
@@ -95,10 +93,10 @@ fn a_row_that_does_not_fit_is_named_counted_and_left_out() {
     assert_eq!((prompts.len(), prompts.dropped()), (Some(2), 4));
     assert_eq!(prompts.session(1).unwrap().turns[0].text, "How?");
     let told = [
-        format!("{path}:3: the row has no `question` (it has: query); the row was left out"),
+        format!("{path}:3: the row has no `question` (fields: query); the row was left out"),
         format!("{path}:4: `question` is not a text; the row was left out"),
         format!("{path}:6: not JSON (expected `:`); the row was left out"),
-        format!("{path}: 4 of 6 dataset rows do not fit and were left out"),
+        format!("{path}: 4 of 6 dataset rows are invalid and were left out"),
     ];
     assert_eq!(prompts.problems(), told);
     assert!(prompts.fault().is_none());
@@ -113,7 +111,7 @@ fn a_row_of_more_than_one_text_does_not_fit_where_a_request_is_one() {
     let own = DatasetSpec { one_text: true, ..spec(Source::Rows, &path) };
     let opened = opened(&own).unwrap();
     assert_eq!((opened.prompts.len(), opened.prompts.problems().len()), (Some(2), 2));
-    let told = format!("{path}:2: the row is more than one text, which is all that the protocol takes; the row was left out");
+    let told = format!("{path}:2: the API takes one text per request, and the row has more than one; the row was left out");
     assert_eq!(opened.prompts.problems()[0], told);
     assert_eq!(all(&spec(Source::Rows, &path)).len(), 4);
 }
@@ -123,7 +121,7 @@ fn the_first_row_that_does_not_fit_is_an_error_where_the_dataset_is_strict() {
     let (_dir, path) = file("data.jsonl", "{\"question\": \"Why?\"}\n\n{\"query\": \"Why?\"}\n");
     let strict = DatasetSpec { strict: true, ..spec(Source::Openqa, &path) };
     let error = opened(&strict).unwrap_err().to_string();
-    let rest = "the row has no `question` (it has: query); expected rows such as `{\"question\": \"…\"}`";
+    let rest = "the row has no `question` (fields: query); expected rows such as `{\"question\": \"…\"}`";
     assert_eq!(error, format!("{path}:3: {rest}"));
     let (_dir, list) = file("data.json", "[\n {\"instruction\": \"a\"},\n {\"instruction\": 3}\n]");
     let strict = DatasetSpec { strict: true, ..spec(Source::Longalpaca, &list) };
@@ -140,7 +138,7 @@ fn without_a_usable_row_a_dataset_does_not_open() {
     let (_dir, path) = file("data.jsonl", "{\"question\": \"\"}\n{\"ask\": 1}\n");
     let error = opened(&spec(Source::Openqa, &path)).unwrap_err().to_string();
     let why = format!(
-        "1 of 2 are blank or outside `prompt_tokens`, 1 of 2 do not fit\n  {path}:2: the row has no `question` (it has: ask); \
+        "1 of 2 are blank or outside `prompt_tokens`, 1 of 2 are invalid\n  {path}:2: the row has no `question` (fields: ask); \
          the row was left out; expected rows such as `{{\"question\": \"…\"}}`"
     );
     assert_eq!(error, format!("the dataset {path} has no usable row: {why}"));
@@ -260,7 +258,10 @@ fn plain_lines_are_rows_with_a_text() {
 #[test]
 fn rows_that_lie_inside_a_mapping_are_said_to() {
     let (_dir, path) = file("b.json", "{\"rows\": [{\"prompt\": \"a\"}]}");
-    assert_eq!(opened(&spec(Source::Rows, &path)).unwrap().notes, ["the dataset's rows are those of the list `rows`"]);
+    assert_eq!(
+        opened(&spec(Source::Rows, &path)).unwrap().notes,
+        ["the rows of the dataset are the elements of the list `rows`"]
+    );
 }
 
 #[test]
@@ -292,7 +293,7 @@ fn refused(name: &str, bytes: &[u8]) -> String {
 fn what_is_wrong_with_a_whole_file_is_told_before_the_run() {
     let packed = gzip(jsonl().as_bytes());
     let cases: [(&str, &[u8], &str); 8] = [
-        ("a.csv", b"a,a\n1,2\n", "a.csv:1: the header names the column `a` twice; expected rows with"),
+        ("a.csv", b"a,a\n1,2\n", "a.csv:1: duplicate column `a` in the header; expected rows with"),
         ("a.csv", b"prompt\nx\n\"y\n", "a.csv:3: a quote in this record does not end; expected"),
         ("a.json", b"[\n{\"prompt\": \"x\"},\n", "a.json:3: the JSON list does not end; expected"),
         ("a.json", b"[{\"prompt\": \"x\"}\n] x", "a.json:2: there is more text after the JSON list; expected"),

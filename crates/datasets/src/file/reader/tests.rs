@@ -1,14 +1,14 @@
 //! Rows before the file has been read, whatever the threads do.
 
+use super::super::Kind;
 use super::super::source::Origin;
-use super::super::{Kind, RowParser, Table};
+use super::*;
 use crate::token::Tokenizer;
-use crate::{PromptError, Prompts, line_by_line, single_column};
-use llmscen_core::dataset::{DatasetSpec, OnExhausted, Order, Source};
+use crate::{line_by_line, single_column};
+use llmscen_core::dataset::{DatasetSpec, Source};
 use std::io::{self, Read};
 use std::path::PathBuf;
-use std::sync::{Arc, OnceLock, mpsc};
-use std::time::Duration;
+use std::sync::mpsc;
 
 /// A source that gives what it is sent, and ends when the sender is dropped.
 struct Pipe {
@@ -39,11 +39,11 @@ fn parser(kind: &'static Kind, spec: DatasetSpec) -> RowParser {
     RowParser { kind, spec, tokenizer, path: PathBuf::from("data"), format: OnceLock::new() }
 }
 
-fn started(kind: &'static Kind, spec: DatasetSpec, origin: Origin) -> Table {
-    Table::start_with_threads(parser(kind, spec), origin, 0, 7, 2).unwrap()
+fn started(kind: &'static Kind, spec: DatasetSpec, origin: Origin) -> FilePrompts {
+    FilePrompts::start_with_threads(parser(kind, spec), origin, 0, 7, 2).unwrap()
 }
 
-fn text(table: &Table, seq: u64) -> Option<String> {
+fn text(table: &FilePrompts, seq: u64) -> Option<String> {
     table.session(seq).map(|mut session| session.turns.remove(0).text)
 }
 
@@ -89,9 +89,9 @@ fn only_offsets_and_what_is_ahead_are_held() {
     for seq in [70_000, 70_001, 99_999, 3] {
         assert_eq!(text(&table, seq), Some(format!("row {seq}")));
     }
-    let held = table.held();
-    assert!(held.0 <= 3072, "{} sessions are held", held.0);
-    assert_eq!(held.1, 100_000);
+    let index = table.reader.index();
+    assert!(index.ready.len() <= 3072, "{} sessions are held", index.ready.len());
+    assert_eq!(index.rows.len(), 100_000);
 }
 
 #[test]
@@ -101,7 +101,7 @@ fn threads_change_nothing() {
     for order in [Order::Sequential, Order::Shuffle] {
         let seen = [1, 2, 8].map(|threads| {
             let spec = DatasetSpec { order, max_tokens: Some(12), ..DatasetSpec::of(Source::LineByLine) };
-            let table = Table::start_with_threads(parser(&line_by_line::KIND, spec), Origin::Fixed(rows), 0, 7, threads)
+            let table = FilePrompts::start_with_threads(parser(&line_by_line::KIND, spec), Origin::Fixed(rows), 0, 7, threads)
                 .unwrap()
                 .open(&|_| ())
                 .unwrap();
@@ -162,4 +162,65 @@ fn the_line_of_a_row_is_known_far_into_a_file() {
     let table = started(&single_column::OPENQA, spec, Origin::Fixed(rows.as_bytes()));
     assert!(table.session(40_000).is_none());
     assert!(matches!(table.fault().as_deref(), Some(PromptError::Row { line: 80_002, .. })), "{:?}", table.fault());
+}
+
+/// Voluntary context switches of this thread.
+fn context_switches() -> u64 {
+    let status = std::fs::read_to_string("/proc/thread-self/status").unwrap();
+    let line = status.lines().find(|line| line.starts_with("voluntary_ctxt_switches:")).unwrap();
+    line.split_whitespace().nth(1).unwrap().parse().unwrap()
+}
+
+#[test]
+fn callers_that_wait_for_different_rows_do_not_wake_each_other() {
+    let (sender, origin) = pipe();
+    let prompts = started(&line_by_line::KIND, DatasetSpec::of(Source::LineByLine), origin);
+    let wait = |seq| {
+        let prompts = &prompts;
+        move || {
+            let before = context_switches();
+            assert!(!prompts.ready(seq, Duration::from_millis(300)));
+            context_switches() - before
+        }
+    };
+    let switches: u64 = std::thread::scope(|scope| {
+        let waiting = [scope.spawn(wait(10)), scope.spawn(wait(20)), scope.spawn(wait(30))];
+        waiting.into_iter().map(|thread| thread.join().unwrap()).sum()
+    });
+    assert!(switches < 100, "{switches} wake-ups");
+    drop(sender);
+}
+
+#[test]
+fn a_caller_that_waits_for_a_later_row_gets_it_though_earlier_rows_are_taken() {
+    let (sender, origin) = pipe();
+    let prompts = started(&line_by_line::KIND, DatasetSpec::of(Source::LineByLine), origin);
+    sender.send("row\n".repeat(2000).into_bytes()).unwrap();
+    std::thread::scope(|scope| {
+        let later = scope.spawn(|| prompts.ready(5000, Duration::from_secs(10)));
+        while prompts.reader.index().requested < 5000 {
+            std::thread::yield_now();
+        }
+        assert_eq!(text(&prompts, 10).as_deref(), Some("row"));
+        sender.send("row\n".repeat(4000).into_bytes()).unwrap();
+        assert!(later.join().unwrap(), "the reader stopped before the requested row");
+    });
+    drop(sender);
+}
+
+#[test]
+fn without_threads_the_caller_does_the_work() {
+    let sum = Mutex::new(0);
+    // More memory than an address space has.
+    let builder = || Builder::new().stack_size(1 << 60);
+    process_in_threads(1..=4, 4, &builder, &|n| *sum.lock().unwrap() += n);
+    assert_eq!(*sum.lock().unwrap(), 10);
+}
+
+#[test]
+fn an_error_near_the_beginning_comes_after_the_rows_before_it() {
+    let rows = b"[{\"question\": \"a\"}, {\"question\": \"b\"} {\"question\": \"c\"}]";
+    let prompts = started(&single_column::OPENQA, DatasetSpec::of(Source::Openqa), Origin::Fixed(rows));
+    assert_eq!([text(&prompts, 0), text(&prompts, 1), text(&prompts, 2)], [Some("a".into()), Some("b".into()), None]);
+    assert!(matches!(prompts.fault().as_deref(), Some(PromptError::Row { line: 1, .. })), "{:?}", prompts.fault());
 }
