@@ -147,7 +147,7 @@ pub fn hex(bytes: &[u8]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::single_column;
+    use crate::rows;
     use crate::testing::{hub, reply};
     use std::cell::RefCell;
     use std::net::TcpListener;
@@ -290,7 +290,7 @@ mod tests {
             let opened = crate::open(&spec, llmscen_core::seed::Seed(1), 0, &home.cache, &|_| ()).unwrap();
             assert_eq!(opened.prompts.session(3).unwrap().turns[0].text, text);
         }
-        let paths = [single_column::OPENQA, single_column::LONGALPACA].map(|kind| kind.remote.unwrap().homes);
+        let paths = [rows::OPENQA, rows::LONGALPACA].map(|kind| kind.remote.unwrap().homes);
         let expected = [paths[0][0], paths[0][1], paths[1][0]].map(|home| format!("/datasets/{home}"));
         assert_eq!(*asked.lock().unwrap(), expected);
     }

@@ -6,30 +6,26 @@
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
 mod cache;
+mod conversations;
 mod embeddings;
 mod error;
 mod fetch;
 mod file;
 mod images;
-mod line_by_line;
 mod message;
-mod messages;
 mod model_hub;
 mod prefix;
-mod prompt;
 mod random;
 mod rerank;
 mod rows;
-mod sharegpt;
-mod single_column;
 mod speed;
 mod synthetic;
 #[cfg(test)]
 mod testing;
+mod text;
 pub mod token;
 mod trace;
 mod transforms;
-mod turns;
 
 pub use cache::{CacheDir, DEFAULT_HUB, HUB_VARIABLE};
 pub use error::PromptError;
@@ -181,7 +177,7 @@ pub fn open(
     };
     let setting = Setting { spec, seed, bust, first, tokenizer: tokenizer.clone(), cache, progress };
     let prompts: Box<dyn Prompts> = match &spec.source {
-        Source::Prompt(text) => Box::new(prompt::open(text, &setting)?),
+        Source::Prompt(text) => Box::new(text::open_prompt(text, &setting)?),
         Source::Random { tokens, shared_prefix } => Box::new(random::open(tokens, *shared_prefix, &setting, &mut notes)?),
         Source::Prefix { groups, per_group, prefix_tokens, tokens } => {
             Box::new(prefix::open((*groups, *per_group), *prefix_tokens, tokens, &setting)?)
@@ -189,13 +185,13 @@ pub fn open(
         Source::SpeedBenchmark { long } => Box::new(speed::open(*long, &setting)?),
         Source::Images(images) => Box::new(images::open(images, &setting, &mut notes)?),
         Source::Trace(trace) => Box::new(trace::open(trace, &setting, &mut notes)?),
-        Source::LineByLine => Box::new(file::open(&line_by_line::KIND, &setting, &mut notes)?),
-        Source::Openqa => Box::new(file::open(&single_column::OPENQA, &setting, &mut notes)?),
-        Source::Longalpaca => Box::new(file::open(&single_column::LONGALPACA, &setting, &mut notes)?),
-        Source::Rows => Box::new(file::open(&rows::KIND, &setting, &mut notes)?),
-        Source::Command(command) => Box::new(file::open_command(&rows::KIND, command, &setting)?),
-        Source::Messages => Box::new(file::open(&messages::KIND, &setting, &mut notes)?),
-        Source::Sharegpt => Box::new(file::open(&sharegpt::KIND, &setting, &mut notes)?),
+        Source::LineByLine => Box::new(file::open(&text::LINE_BY_LINE, &setting, &mut notes)?),
+        Source::Openqa => Box::new(file::open(&rows::OPENQA, &setting, &mut notes)?),
+        Source::Longalpaca => Box::new(file::open(&rows::LONGALPACA, &setting, &mut notes)?),
+        Source::Rows => Box::new(file::open(&rows::ROWS, &setting, &mut notes)?),
+        Source::Command(command) => Box::new(file::open_command(&rows::ROWS, command, &setting)?),
+        Source::Messages => Box::new(file::open(&conversations::MESSAGES, &setting, &mut notes)?),
+        Source::Sharegpt => Box::new(file::open(&conversations::SHAREGPT, &setting, &mut notes)?),
         Source::Rerank { .. } => Box::new(file::open(&rerank::KIND, &setting, &mut notes)?),
         Source::Embeddings { batch } => Box::new(embeddings::open(*batch, &setting, &mut notes)?),
     };
