@@ -45,7 +45,7 @@ pub const OPENQA: Kind = Kind {
     builtin: Some(include_str!("../data/openqa.jsonl")),
     remote: Some(Remote {
         file: "openqa/open_qa.jsonl",
-        homes: &[
+        hub_paths: &[
             "AI-ModelScope/HC3-Chinese/resolve/master/open_qa.jsonl",
             "Hello-SimpleAI/HC3-Chinese/resolve/main/open_qa.jsonl",
         ],
@@ -62,7 +62,7 @@ pub const LONGALPACA: Kind = Kind {
     builtin: None,
     remote: Some(Remote {
         file: "longalpaca/LongAlpaca-12k.json",
-        homes: &[
+        hub_paths: &[
             "AI-ModelScope/LongAlpaca-12k/resolve/master/LongAlpaca-12k.json",
             "Yukang/LongAlpaca-12k/resolve/main/LongAlpaca-12k.json",
         ],

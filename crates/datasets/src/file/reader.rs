@@ -445,7 +445,7 @@ impl Drop for FilePrompts {
         self.reader.index().closed = true;
         self.reader.changed.notify_all();
         if let Some(process) = &self.reader.process {
-            process.end();
+            process.stop();
         }
     }
 }

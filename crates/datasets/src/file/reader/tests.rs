@@ -114,7 +114,7 @@ fn threads_change_nothing() {
 }
 
 #[test]
-fn what_lies_later_in_a_file_is_an_error_when_it_is_reached() {
+fn an_error_later_in_a_file_is_reported_when_it_is_reached() {
     let (sender, origin) = pipe();
     let table = started(&OPENQA, DatasetSpec::of(Source::Openqa), origin);
     sender.send("{\"question\": \"a\"}\n".repeat(2000).into_bytes()).unwrap();
@@ -124,12 +124,12 @@ fn what_lies_later_in_a_file_is_an_error_when_it_is_reached() {
     assert!(table.session(2000).is_none());
     let fault = table.fault().unwrap().to_string();
     assert!(fault.starts_with("the dataset data is not UTF-8: line 2001, byte 36014 of the file"), "{fault}");
-    assert_eq!(text(&table, 5).as_deref(), Some("a"), "what comes before it stands");
+    assert_eq!(text(&table, 5).as_deref(), Some("a"), "earlier rows are still available");
     assert_eq!(table.len(), None);
 }
 
 #[test]
-fn a_strict_dataset_ends_at_the_first_row_that_does_not_fit() {
+fn a_strict_dataset_ends_at_the_first_invalid_row() {
     let rows: &'static str = Box::leak(format!("{}{{}}\n", "{\"question\": \"a\"}\n".repeat(2000)).into_boxed_str());
     let spec = DatasetSpec { strict: true, on_exhausted: OnExhausted::Stop, ..DatasetSpec::of(Source::Openqa) };
     let table = started(&OPENQA, spec, Origin::Fixed(rows.as_bytes())).open(&|_| ()).unwrap();
