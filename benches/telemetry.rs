@@ -6,11 +6,11 @@
 use llmscen_core::target::Tls;
 use llmscen_core::telemetry::Scrape;
 use llmscen_core::units::Nanos;
+use llmscen_telemetry::TelemetrySource;
 use llmscen_telemetry::host::Host;
-use llmscen_telemetry::process::Tool;
+use llmscen_telemetry::process::SelfProcess;
 use llmscen_telemetry::prometheus::Prometheus;
-use llmscen_telemetry::source::TelemetrySource;
-use llmscen_telemetry::tree::Tree;
+use llmscen_telemetry::tree::ProcessTree;
 use rustix::time::{ClockId, clock_gettime};
 use std::io::{Read, Write};
 use std::net::TcpListener;
@@ -31,9 +31,9 @@ fn main() {
     println!("|---|---|---|");
     let server = server();
     let mut all: Vec<(&str, Box<dyn TelemetrySource>)> = vec![
-        ("tool", Box::new(Tool::new(SECOND))),
+        ("tool", Box::new(SelfProcess::new(SECOND))),
         ("host", Box::new(Host::new(SECOND))),
-        ("tree", Box::new(Tree::of(server.0.id(), SECOND))),
+        ("tree", Box::new(ProcessTree::new(server.0.id(), SECOND))),
         ("metrics page", Box::new(metrics(page()))),
     ];
     let costs: Vec<f64> = all.iter_mut().map(|(_, source)| cost(source.as_mut())).collect();

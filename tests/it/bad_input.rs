@@ -95,7 +95,7 @@ fn a_row_that_does_not_fit_is_named_and_counted_and_the_run_goes_on() {
     let lab = Lab::new();
     lab.file("mixed.jsonl", "{\"question\": \"ok\"}\n{\"ask\": 1}\n");
     let ran = lab.run(&format!("{SIM}dataset: {{ kind: openqa, path: mixed.jsonl }}\n")).expect(0);
-    let note = "mixed.jsonl:2: the row has no `question` (it has: ask); the row was left out";
+    let note = "mixed.jsonl:2: the row has no `question` (fields: ask); the row was left out";
     says(&ran.err, &[note]);
     says(&lab.results()["notes"].to_string(), &[note]);
     let manifest: serde_json::Value = serde_json::from_str(&lab.text("out/manifest.json")).unwrap();

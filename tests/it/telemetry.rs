@@ -97,7 +97,7 @@ fn a_managed_server_is_sampled_as_long_as_it_lives() {
     let (late, _) = round("{ interval: 100ms }", Some(child.id()));
     assert_eq!(of(&late, "process.memory"), Vec::<&Reading>::new());
     let [note] = late.part.untold.as_slice() else { panic!("{:?}", late.part.untold) };
-    let expected = "samples failed, at first: the managed server has ended";
+    let expected = "samples failed, first error: the managed server exited";
     assert!(note.starts_with("telemetry of process: ") && note.ends_with(expected), "{note}");
 }
 

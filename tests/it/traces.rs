@@ -47,7 +47,7 @@ fn a_replay_leaves_when_the_log_says_and_asks_for_as_much() {
         assert_eq!(lengths, [3, 4, 5, 6, 7].map(Some).into());
         let report = &conducted.report;
         assert_eq!((report.cases[0].counts.ok, report.manifest.parts[0].rows_dropped), (5, 1));
-        assert!(report.manifest.notes.iter().any(|note| note.contains("t.log:6: the time cannot be read: broken")));
+        assert!(report.manifest.notes.iter().any(|note| note.contains("t.log:6: invalid time: broken")));
         // Five arrivals span four gaps; the one after the last is as long as they are on average.
         assert_eq!(report.cases[0].scalars[&Metric::RateOffered], 4.0 * speed);
     }

@@ -1,24 +1,24 @@
-//! Downloaded files, kept and checked.
+//! The cache of downloaded files.
 //!
-//! Beside each file is `<file>.sha256`, in the format of `sha256sum`, written when the file first arrived: checked
-//! then against the hub's own digest where it sends one, and at every later use. A file that has changed is fetched
-//! again and must be what it was, so that a dataset stays the same for as long as its digest is kept.
+//! Each file has a `<file>.sha256` in the format of `sha256sum`, written at the first download, when the digest is compared with
+//! that of the hub where it sends one. Small files are checked at every use. A file that has changed is downloaded again and
+//! must have the same digest, so a dataset stays the same as long as its digest file exists.
 
 use super::Progress;
-use super::fetch::{self, FetchError, Problem, What};
+use super::fetch::{self, FetchError, Problem, Purpose};
 use sha2::{Digest, Sha256};
 use std::fs::File;
 use std::path::{Path, PathBuf};
 
-/// The hub where none is named.
+/// The default hub.
 pub const DEFAULT_HUB: &str = "https://www.modelscope.cn/datasets";
-/// The environment variable that names another one, as errors and the command line call it.
+/// The environment variable of the hub.
 pub const HUB_VARIABLE: &str = "LLMSCEN_HUB";
 
-/// Where downloads are kept and come from.
+/// The folder of downloads, and the hub.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CacheDir {
-    /// The folder; it is made when first needed.
+    /// The folder; created when first needed.
     pub dir: PathBuf,
     /// Base address of the hub's datasets: [`DEFAULT_HUB`], `https://huggingface.co/datasets`, or a mirror of either.
     pub hub: String,
@@ -28,29 +28,28 @@ pub struct CacheDir {
 pub struct Remote {
     /// Its path in the cache.
     pub file: &'static str,
-    /// Its paths under a hub's base address, the first that exists wins: hubs name owners and branches differently.
-    pub homes: &'static [&'static str],
+    /// Its paths under the base address of a hub, which differ between hubs. The first one that exists is used.
+    pub hub_paths: &'static [&'static str],
 }
 
 /// A file from the cache.
 #[derive(Debug)]
 pub struct Cached {
-    /// Where it is.
     pub path: PathBuf,
-    /// What a reader of the report must know.
+    /// Note for the report.
     pub note: Option<String>,
 }
 
-/// The file, from the cache if it is there and whole, otherwise from the hub.
+/// Returns the file from the cache if it is intact, otherwise downloads it.
 pub fn obtain(remote: &Remote, cache: &CacheDir, progress: &dyn Fn(Progress)) -> Result<Cached, FetchError> {
-    let urls = remote.homes.iter().map(|home| format!("{}/{home}", cache.hub.trim_end_matches('/'))).collect();
-    keep_of(&cache.dir.join(remote.file), urls, What::Dataset, progress)
+    let urls = remote.hub_paths.iter().map(|path| format!("{}/{path}", cache.hub.trim_end_matches('/'))).collect();
+    obtain_file(&cache.dir.join(remote.file), urls, Purpose::Dataset, progress)
 }
 
-/// The file at `path` in the cache if it is there and whole, otherwise of the first of `urls` that exists.
-pub fn keep_of(path: &Path, urls: Vec<String>, what: What, progress: &dyn Fn(Progress)) -> Result<Cached, FetchError> {
+/// Returns the file at `path` in the cache if it is intact, otherwise downloads it from the first of `urls` that exists.
+pub fn obtain_file(path: &Path, urls: Vec<String>, purpose: Purpose, progress: &dyn Fn(Progress)) -> Result<Cached, FetchError> {
     let path = path.to_owned();
-    let known = digest(&path);
+    let known = recorded_digest(&path);
     let present = std::fs::read(&path).ok();
     let damaged = present.is_some() && known.is_some();
     if let (Some(bytes), Some(digest)) = (present, &known)
@@ -58,56 +57,56 @@ pub fn keep_of(path: &Path, urls: Vec<String>, what: What, progress: &dyn Fn(Pro
     {
         return Ok(Cached { path, note: None });
     }
-    let failed = |url, problem| FetchError { url, file: path.clone(), damaged, problem, what };
+    let failed = |url, problem| FetchError { url, file: path.clone(), damaged, problem, purpose };
     let mut bytes = Vec::new();
     let digest = fetch::download(&urls, &mut bytes, progress).map_err(|(url, problem)| failed(url, problem))?;
     if let Some(known) = known.filter(|known| *known != digest) {
         return Err(failed(urls.join(" or "), Problem::Changed { known, digest }));
     }
-    keep(&path, &bytes, &digest).map_err(|error| failed(urls.join(" or "), Problem::Disk(error)))?;
+    store(&path, &bytes, &digest).map_err(|error| failed(urls.join(" or "), Problem::Disk(error)))?;
     let note = damaged.then(|| format!("{} was damaged and has been downloaded again", path.display()));
     Ok(Cached { path, note })
 }
 
-/// The same for a file of gigabytes: it is written as it arrives, and checked then alone.
-pub fn keep_large(path: &Path, urls: &[String], what: What, progress: &dyn Fn(Progress)) -> Result<(), FetchError> {
-    let known = digest(path);
+/// As [`obtain_file`] for a large file: it is streamed to disk and checked only then.
+pub fn obtain_large_file(path: &Path, urls: &[String], purpose: Purpose, progress: &dyn Fn(Progress)) -> Result<(), FetchError> {
+    let known = recorded_digest(path);
     if known.is_some() && path.exists() {
         return Ok(());
     }
-    let failed = |url, problem| FetchError { url, file: path.to_owned(), damaged: false, problem, what };
-    let on_disk = |error| failed(urls.join(" or "), Problem::Disk(error));
-    let part = part_of(path);
+    let failed = |url, problem| FetchError { url, file: path.to_owned(), damaged: false, problem, purpose };
+    let disk_error = |error| failed(urls.join(" or "), Problem::Disk(error));
+    let part = part_path(path);
     let file = path.parent().map_or(Ok(()), std::fs::create_dir_all).and_then(|()| File::create(&part));
-    let fetched = fetch::download(urls, &mut file.map_err(on_disk)?, progress).map_err(|(url, problem)| failed(url, problem));
-    let kept = fetched.and_then(|digest| match known.filter(|known| *known != digest) {
+    let fetched = fetch::download(urls, &mut file.map_err(disk_error)?, progress).map_err(|(url, problem)| failed(url, problem));
+    let stored = fetched.and_then(|digest| match known.filter(|known| *known != digest) {
         Some(known) => Err(failed(urls.join(" or "), Problem::Changed { known, digest })),
-        None => write_digest(path, &digest).and_then(|()| std::fs::rename(&part, path)).map_err(on_disk),
+        None => write_digest(path, &digest).and_then(|()| std::fs::rename(&part, path)).map_err(disk_error),
     });
-    if kept.is_err() {
+    if stored.is_err() {
         let _ = std::fs::remove_file(&part);
     }
-    kept
+    stored
 }
 
-/// Whether a file has been kept here, and so can be had again.
-pub fn recorded(path: &Path) -> bool {
-    digest(path).is_some()
+/// Whether a file was downloaded to this path.
+pub fn is_recorded(path: &Path) -> bool {
+    recorded_digest(path).is_some()
 }
 
-fn sidecar(path: &Path) -> PathBuf {
+fn digest_path(path: &Path) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(".sha256");
     name.into()
 }
 
-fn digest(path: &Path) -> Option<String> {
-    let line = std::fs::read_to_string(sidecar(path)).ok()?;
+fn recorded_digest(path: &Path) -> Option<String> {
+    let line = std::fs::read_to_string(digest_path(path)).ok()?;
     line.split_whitespace().next().map(str::to_owned)
 }
 
-/// Both files appear whole or not at all; the digest first, so that a file without one is never trusted.
-fn keep(path: &Path, bytes: &[u8], digest: &str) -> std::io::Result<()> {
+/// Writes both files atomically, the digest first, so a file without a digest is never trusted.
+fn store(path: &Path, bytes: &[u8], digest: &str) -> std::io::Result<()> {
     if let Some(folder) = path.parent() {
         std::fs::create_dir_all(folder)?;
     }
@@ -117,17 +116,17 @@ fn keep(path: &Path, bytes: &[u8], digest: &str) -> std::io::Result<()> {
 
 fn write_digest(path: &Path, digest: &str) -> std::io::Result<()> {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
-    replace(&sidecar(path), format!("{digest}  {name}\n").as_bytes())
+    replace(&digest_path(path), format!("{digest}  {name}\n").as_bytes())
 }
 
-fn part_of(path: &Path) -> PathBuf {
+fn part_path(path: &Path) -> PathBuf {
     let mut part = path.as_os_str().to_owned();
     part.push(format!(".{}.part", std::process::id()));
     part.into()
 }
 
 fn replace(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
-    let part = part_of(path);
+    let part = part_path(path);
     let written = std::fs::write(&part, bytes).and_then(|()| std::fs::rename(&part, path));
     if written.is_err() {
         let _ = std::fs::remove_file(&part);
@@ -139,7 +138,7 @@ fn sha256(bytes: &[u8]) -> String {
     hex(&Sha256::digest(bytes))
 }
 
-/// Bytes as hexadecimal digits.
+/// Hexadecimal digits of bytes.
 pub fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
@@ -147,13 +146,13 @@ pub fn hex(bytes: &[u8]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::single_column;
+    use crate::rows;
     use crate::testing::{hub, reply};
     use std::cell::RefCell;
     use std::net::TcpListener;
     use std::sync::{Arc, Mutex};
 
-    const REMOTE: Remote = Remote { file: "kind/data.jsonl", homes: &["first/data.jsonl", "second/data.jsonl"] };
+    const REMOTE: Remote = Remote { file: "kind/data.jsonl", hub_paths: &["first/data.jsonl", "second/data.jsonl"] };
     const DATA: &str = "{\"question\": \"Why?\"}\n";
 
     struct Home {
@@ -179,21 +178,21 @@ mod tests {
     fn a_file_is_downloaded_once_and_its_digest_kept_beside_it() {
         let (address, asked) = hub(|_| reply("200 OK", "", DATA));
         let home = home(&address);
-        let told = RefCell::new(Vec::new());
-        let first = obtain(&REMOTE, &home.cache, &|step| told.borrow_mut().push(step)).unwrap();
+        let steps = RefCell::new(Vec::new());
+        let first = obtain(&REMOTE, &home.cache, &|step| steps.borrow_mut().push(step)).unwrap();
         let again = obtain(&REMOTE, &home.cache, &|_| ()).unwrap();
         assert_eq!((held(&first), first.path.clone()), (DATA.to_owned(), again.path));
         assert_eq!(*asked.lock().unwrap(), ["/datasets/first/data.jsonl"]);
         let total = DATA.len() as u64;
-        assert_eq!(told.into_inner(), [Progress::Download { bytes: total, total: Some(total) }]);
-        let kept = std::fs::read_to_string(sidecar(&first.path)).unwrap();
+        assert_eq!(steps.into_inner(), [Progress::Download { bytes: total, total: Some(total) }]);
+        let kept = std::fs::read_to_string(digest_path(&first.path)).unwrap();
         assert_eq!(kept, format!("{}  data.jsonl\n", sha256(DATA.as_bytes())));
         let names = std::fs::read_dir(first.path.parent().unwrap()).unwrap().count();
         assert_eq!(names, 2, "nothing else is left behind");
     }
 
     #[test]
-    fn the_second_home_is_tried_and_redirects_are_followed() {
+    fn the_second_address_is_tried_and_redirects_are_followed() {
         let (address, asked) = hub(|path| match path {
             "/datasets/second/data.jsonl" => reply("302 Found", "location: /elsewhere\r\n", ""),
             "/elsewhere" => reply("200 OK", "", DATA),
@@ -218,7 +217,7 @@ mod tests {
         std::fs::write(&path, "damaged").unwrap();
         *served.lock().unwrap() = "other".into();
         let error = failure(&home);
-        assert!(error.contains("(the copy there is damaged): the hub now has another file"), "{error}");
+        assert!(error.contains("(the cached copy is damaged): the file on the hub has changed"), "{error}");
         assert_eq!(std::fs::read_to_string(&path).unwrap(), "damaged", "an unexpected file replaces nothing");
     }
 
@@ -229,10 +228,7 @@ mod tests {
         assert!(obtain(&REMOTE, &home(&good).cache, &|_| ()).is_ok());
         let (bad, _) = hub(move |_| announce("0".repeat(64)));
         let error = failure(&home(&bad));
-        assert!(
-            error.contains(&format!("have the SHA-256 {}, but the server announced 000", sha256(DATA.as_bytes()))),
-            "{error}"
-        );
+        assert!(error.contains(&format!("has the SHA-256 {}, but the server announced 000", sha256(DATA.as_bytes()))), "{error}");
     }
 
     #[test]
@@ -257,14 +253,14 @@ mod tests {
     }
 
     #[test]
-    fn offline_names_the_ways_around_it() {
+    fn the_error_without_network_has_the_alternatives() {
         let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         let home = home(&format!("http://127.0.0.1:{port}"));
         let error = failure(&home);
         let url = format!("http://127.0.0.1:{port}/first/data.jsonl");
         let file = home.cache.dir.join(REMOTE.file);
         assert!(error.starts_with(&format!("cannot download {url} to {}: Connection refused", file.display())), "{error}");
-        for way in ["`path`", "`path: builtin`", "LLMSCEN_HUB"] {
+        for way in ["`dataset.path`", "`path: builtin`", "LLMSCEN_HUB"] {
             assert!(error.contains(way), "{error}");
         }
     }
@@ -290,7 +286,7 @@ mod tests {
             let opened = crate::open(&spec, llmscen_core::seed::Seed(1), 0, &home.cache, &|_| ()).unwrap();
             assert_eq!(opened.prompts.session(3).unwrap().turns[0].text, text);
         }
-        let paths = [single_column::OPENQA, single_column::LONGALPACA].map(|kind| kind.remote.unwrap().homes);
+        let paths = [rows::OPENQA, rows::LONGALPACA].map(|kind| kind.remote.unwrap().hub_paths);
         let expected = [paths[0][0], paths[0][1], paths[1][0]].map(|home| format!("/datasets/{home}"));
         assert_eq!(*asked.lock().unwrap(), expected);
     }

@@ -1,7 +1,7 @@
-//! `embeddings`: texts to embed, one or a batch a request.
+//! `embeddings`: texts to embed, one or a batch per request.
 
 use super::error::PromptError;
-use super::file::{self, FormatOptions, Kind, Parse, Row, RowParser, Table};
+use super::file::{self, FilePrompts, FormatOptions, Kind, Parse, Row, RowParser};
 use super::{Prompts, Setting};
 use llmscen_core::dataset::OnExhausted;
 use llmscen_core::prompt::{Prompt, Session};
@@ -28,7 +28,7 @@ fn parse(row: Row<'_>, _: &RowParser) -> Result<Vec<Prompt>, String> {
     Ok(vec![Prompt { text, fields: fields.into(), ..Prompt::default() }])
 }
 
-/// Opens the file. The last batch of a pass over the rows holds what is left: no batch takes a row again beside new ones.
+/// Opens the file. The last batch of a pass over the rows may be smaller: no batch repeats a row next to new ones.
 pub fn open(batch: u64, setting: &Setting<'_>, notes: &mut Vec<String>) -> Result<impl Prompts + use<>, PromptError> {
     let batch = batch.max(1);
     let rows = Setting { first: setting.first.saturating_mul(batch), tokenizer: setting.tokenizer.clone(), ..*setting };
@@ -37,14 +37,14 @@ pub fn open(batch: u64, setting: &Setting<'_>, notes: &mut Vec<String>) -> Resul
 }
 
 struct Batches {
-    rows: Table,
+    rows: FilePrompts,
     batch: u64,
     cycle: bool,
 }
 
 impl Batches {
-    /// The rows of a batch, as far as the end of the rows is known; None behind the last one.
-    fn span(&self, seq: u64) -> Option<Range<u64>> {
+    /// The rows of a batch; shortened only where the number of rows is known. None after the last batch.
+    fn batch_rows(&self, seq: u64) -> Option<Range<u64>> {
         let Some(rows) = self.rows.len() else {
             let first = seq.saturating_mul(self.batch);
             return Some(first..first.saturating_add(self.batch));
@@ -54,25 +54,25 @@ impl Batches {
         (self.cycle || seq < batches).then(|| first..first.saturating_add(self.batch).min(rows))
     }
 
-    fn gather(&self, span: &Range<u64>) -> Vec<Prompt> {
-        span.clone().map_while(|row| self.rows.session(row)).flat_map(|session| session.turns).collect()
+    fn read_rows(&self, rows: &Range<u64>) -> Vec<Prompt> {
+        rows.clone().map_while(|row| self.rows.session(row)).flat_map(|session| session.turns).collect()
     }
 }
 
 impl Prompts for Batches {
     fn session(&self, seq: u64) -> Option<Session> {
-        let mut span = self.span(seq)?;
-        let mut prompts = self.gather(&span);
-        // The end of the rows may have come to light only now.
-        if self.span(seq)? != span {
-            span = self.span(seq)?;
-            prompts = self.gather(&span);
+        let mut rows = self.batch_rows(seq)?;
+        let mut prompts = self.read_rows(&rows);
+        // Reading may have found the end of the file.
+        if self.batch_rows(seq)? != rows {
+            rows = self.batch_rows(seq)?;
+            prompts = self.read_rows(&rows);
         }
-        // A batch that the data cannot fill because it cannot be read on is none.
-        if (prompts.len() as u64) < span.end - span.start && (self.cycle || self.rows.fault().is_some()) {
+        // A batch that is incomplete because the data cannot be read is not sent.
+        if (prompts.len() as u64) < rows.end - rows.start && (self.cycle || self.rows.fault().is_some()) {
             return None;
         }
-        joined(prompts, self.batch).map(|prompt| Session { turns: vec![prompt] })
+        join_prompts(prompts, self.batch).map(|prompt| Session { turns: vec![prompt] })
     }
 
     fn len(&self) -> Option<u64> {
@@ -83,8 +83,8 @@ impl Prompts for Batches {
         self.rows.dropped()
     }
 
-    fn ready(&self, seq: u64, most: Duration) -> bool {
-        self.rows.ready(seq.saturating_mul(self.batch).saturating_add(self.batch - 1), most)
+    fn ready(&self, seq: u64, timeout: Duration) -> bool {
+        self.rows.ready(seq.saturating_mul(self.batch).saturating_add(self.batch - 1), timeout)
     }
 
     fn fault(&self) -> Option<Arc<PromptError>> {
@@ -96,8 +96,8 @@ impl Prompts for Batches {
     }
 }
 
-/// The prompts of a batch as one: `item.input` is the list of their texts, what else a row holds is that of the first.
-fn joined(mut prompts: Vec<Prompt>, batch: u64) -> Option<Prompt> {
+/// Joins the prompts of a batch: `item.input` is the list of their texts, the other fields are those of the first row.
+fn join_prompts(mut prompts: Vec<Prompt>, batch: u64) -> Option<Prompt> {
     if batch == 1 {
         return prompts.pop();
     }

@@ -1,4 +1,4 @@
-//! What can be wrong with a dataset.
+//! Errors of datasets.
 
 use super::fetch::FetchError;
 use crate::token::TokenError;
@@ -6,47 +6,47 @@ use llmscen_parquet::ParquetError;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// Why a dataset cannot be used.
+/// Why a dataset cannot be opened or read.
 #[derive(Debug, thiserror::Error)]
 pub enum PromptError {
     /// The file cannot be read.
     #[error("cannot read the dataset {path}: {source}")]
     Read {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// The system's words.
+        /// Error of the system.
         source: std::io::Error,
     },
-    /// The file cannot be read as the table that it begins as.
+    /// The Parquet file is invalid.
     #[error("cannot read the dataset {path}: {source}")]
     Parquet {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// What is wrong.
+        /// Error of the parser.
         source: ParquetError,
     },
     /// The file cannot be unpacked.
-    #[error("cannot unpack the dataset {path} into a temporary file: {source}; TMPDIR names another folder for it")]
+    #[error("cannot unpack the dataset {path} into a temporary file: {source}; set TMPDIR to another folder")]
     Spool {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// The system's words.
+        /// Error of the system.
         source: std::io::Error,
     },
-    /// The file holds nothing.
+    /// The file is empty.
     #[error("the dataset {path} is empty")]
     Empty {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
     },
-    /// The file is in a format that is not read.
-    #[error("the dataset {path} is {format}, which is not read; convert it to {instead}")]
+    /// The format is not supported.
+    #[error("the dataset {path} is {format}, which is not supported; convert it to {instead}")]
     Format {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// What it is.
+        /// Format of the file.
         format: &'static str,
-        /// What to convert it to.
+        /// A supported format.
         instead: &'static str,
     },
     /// The command cannot be started.
@@ -56,7 +56,7 @@ pub enum PromptError {
         command: String,
         /// Its folder.
         cwd: String,
-        /// The system's words.
+        /// Error of the system.
         source: std::io::Error,
     },
     /// The command failed.
@@ -64,103 +64,101 @@ pub enum PromptError {
     Command {
         /// The command.
         command: String,
-        /// How it ended.
+        /// Exit status or signal.
         how: String,
-        /// The end of its stderr, each line on a line of its own.
+        /// The end of its stderr, with a line break before each line.
         stderr: String,
     },
-    /// The command prints no row.
+    /// The command printed no row in time.
     #[error(
         "the command of the dataset printed no row within {seconds} s; raise `dataset.timeout` (`dataset.command: {command}`)"
     )]
     Silent {
         /// The command.
         command: String,
-        /// How long it had.
+        /// Timeout.
         seconds: f64,
     },
     /// The file is not text.
     #[error("the dataset {path} is not UTF-8: line {line}, byte {byte} of the file; convert it with `iconv -t utf-8`")]
     Utf8 {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
         /// Line of the first bad byte, from 1.
         line: usize,
         /// Its offset in the file (uncompressed), from 0.
         byte: usize,
     },
-    /// A row has the wrong shape.
+    /// A row is invalid.
     #[error("{path}:{line}: {problem}; expected {expected}")]
     Row {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
         /// Line where the row begins, from 1.
         line: usize,
-        /// What is wrong.
+        /// Problem with the row.
         problem: String,
-        /// What was expected.
+        /// Description of a valid row.
         expected: &'static str,
     },
-    /// Nothing is left to send.
+    /// No row is usable.
     #[error("the dataset {path} has no usable row: {why}")]
     NoRows {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
         /// Rows that were left out.
         dropped: u64,
-        /// Why they were.
+        /// Reasons.
         why: String,
     },
-    /// The kind reads a file, and none is named.
+    /// The dataset needs a path.
     #[error("a `{kind}` dataset needs a `path`")]
     NoPath {
-        /// The kind.
+        /// Kind of the dataset.
         kind: &'static str,
     },
-    /// `path: builtin` for a kind that ships without data.
-    #[error(
-        "no `{kind}` data ships with this tool; `path: builtin` is for openqa, messages, sharegpt, embeddings, rerank and trace"
-    )]
+    /// `path: builtin` for a kind without built-in data.
+    #[error("`{kind}` has no built-in data; `path: builtin` is for openqa, messages, sharegpt, embeddings, rerank and trace")]
     NoBuiltin {
-        /// The kind.
+        /// Kind of the dataset.
         kind: &'static str,
     },
-    /// The one prompt does not fit the filter.
+    /// The only prompt is outside `prompt_tokens`.
     #[error("the prompt has {tokens} tokens, outside `prompt_tokens`")]
     Filtered {
         /// Its tokens.
         tokens: u64,
     },
-    /// A prompt length that cannot be drawn.
+    /// The prompt lengths are invalid.
     #[error("`tokens` of a {kind} dataset: {reason}")]
     Length {
-        /// The kind.
+        /// Kind of the dataset.
         kind: &'static str,
-        /// Why not.
+        /// Reason.
         reason: String,
     },
-    /// Groups of prompts that cannot be made.
+    /// The groups of a `prefix` dataset are invalid.
     #[error("`prefix`: {reason}")]
     Groups {
-        /// Why not.
+        /// Reason.
         reason: String,
     },
-    /// Pictures that cannot be made or read.
+    /// The images cannot be generated or read.
     #[error("`images`: {reason}")]
     Images {
-        /// Why not.
+        /// Reason.
         reason: String,
     },
-    /// The system gives no thread to read with.
-    #[error("cannot start a thread that reads the dataset: {0}")]
+    /// The system cannot start a thread.
+    #[error("cannot start a thread to read the dataset: {0}")]
     Thread(std::io::Error),
-    /// A thread ended by a defect of this program or of a library that reads the file.
-    #[error("reading the dataset {path} ended unexpectedly; the file may be damaged, or this is a defect of llmscen")]
+    /// The reader thread panicked.
+    #[error("reading the dataset {path} stopped unexpectedly; the file may be damaged, or this is a bug in llmscen")]
     Panicked {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
     },
-    /// What was found while the rows were read ahead.
+    /// An error of the reader thread.
     #[error(transparent)]
     Shared(Arc<PromptError>),
     /// The tokenizer cannot be used.

@@ -11,52 +11,48 @@ use std::path::PathBuf;
 use std::sync::mpsc;
 use std::time::Duration;
 
-/// Being offline must show within seconds.
-const CONNECT: Duration = Duration::from_secs(5);
-/// The longest silence of a hub.
-const SILENCE: Duration = Duration::from_secs(30);
-/// Redirects followed: hub, its content network, one to spare.
-const HOPS: usize = 5;
-/// Bytes between two words of progress.
-const STRIDE: u64 = 256 * 1024;
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+/// Longest time without data.
+const READ_TIMEOUT: Duration = Duration::from_secs(30);
+const MAX_REDIRECTS: usize = 5;
+/// Bytes between two progress reports.
+const PROGRESS_BYTES: u64 = 256 * 1024;
 
-/// A download that failed, and the ways around it.
+/// A download that failed, and alternatives to it.
 #[derive(Debug, thiserror::Error)]
-#[error("cannot download {url} to {file}{}: {problem}\n  {what}", if *.damaged { " (the copy there is damaged)" } else { "" })]
+#[error("cannot download {url} to {file}{}: {problem}\n  {purpose}", if *.damaged { " (the cached copy is damaged)" } else { "" })]
 pub struct FetchError {
-    /// What was requested.
+    /// Requested addresses.
     pub url: String,
-    /// Where it would have been kept.
+    /// Path in the cache.
     pub file: PathBuf,
-    /// A copy is there that is not what it was.
+    /// The cached copy is damaged.
     pub damaged: bool,
-    /// What went wrong.
+    /// Cause.
     pub problem: Problem,
-    /// What it was for.
-    pub what: What,
+    /// Purpose of the file.
+    pub purpose: Purpose,
 }
 
-/// What a file is for. Shown as the ways around its download.
+/// The purpose of a file. It is displayed as the alternatives to the download.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum What {
+pub enum Purpose {
     /// The prompts.
     #[error(
-        "give the dataset a `path` (`path: builtin` is the small openqa set that ships with this tool), or name a hub that can \
-         be reached in {HUB_VARIABLE}"
+        "set `dataset.path` to a file (`path: builtin` is a small built-in openqa set), or set {HUB_VARIABLE} to a hub that \
+         this machine can reach"
     )]
     Dataset,
     /// The tokenizer.
     #[error(
-        "there is no file or folder of that name here; name a tokenizer.json or a model folder in `dataset.tokenizer`, or in \
-         `target.model` where it is the model of `api: local` (of a \
-         gated model there is no other way), or a hub that can be reached in {HUB_VARIABLE}"
+        "no such file or folder; set `dataset.tokenizer` (or `target.model` of `api: local`) to a tokenizer.json or a model \
+         folder, or set {HUB_VARIABLE} to a hub that this machine can reach; a gated model must be a local folder"
     )]
     Tokenizer,
-    /// A model that runs in this process.
+    /// A local model.
     #[error(
-        "there is no file or folder of that name here, and no such model in the Hugging Face cache (HF_HOME); where there is no \
-         network, download the model elsewhere and name its folder in `target.model` (of a gated model there is no other way), or \
-         name a hub that can be reached in {HUB_VARIABLE}"
+        "no such file or folder, and the model is not in the Hugging Face cache (HF_HOME); download the model elsewhere and set \
+         `target.model` to its folder (required for a gated model), or set {HUB_VARIABLE} to a hub that this machine can reach"
     )]
     Model,
 }
@@ -64,51 +60,51 @@ pub enum What {
 /// What went wrong with a download.
 #[derive(Debug, thiserror::Error)]
 pub enum Problem {
-    /// The address is none, or the client could not be made.
+    /// The address or the client is invalid.
     #[error("{0}")]
     Client(String),
-    /// No connection, or it broke.
+    /// No connection, or it was lost.
     #[error("{0}")]
     Connection(String),
-    /// The server answered, but not with the file.
+    /// The server returned another status than 200.
     #[error("the server answered {0}")]
     Status(u16),
     /// A web page instead of data: a login portal, or the wrong address.
     #[error("the server sent a web page instead of the file")]
     Page,
-    /// The server sent another digest than that of its bytes.
-    #[error("the bytes that arrived have the SHA-256 {digest}, but the server announced {announced}")]
+    /// The digest of the content differs from that of the server.
+    #[error("the received file has the SHA-256 {digest}, but the server announced {announced}")]
     Digest {
-        /// What the server said.
+        /// Digest of the server.
         announced: String,
-        /// What came.
+        /// Digest of the content.
         digest: String,
     },
-    /// The hub's file is no longer the one of the first download.
+    /// The file on the hub has changed since the first download.
     #[error(
-        "the hub now has another file (SHA-256 {digest}) than at the first download ({known}); remove the `.sha256` file \
-         beside it to accept that"
+        "the file on the hub has changed (SHA-256 {digest}, first download {known}); delete its `.sha256` file in the cache to \
+         accept the new one"
     )]
     Changed {
-        /// Recorded at the first download.
+        /// Digest of the first download.
         known: String,
-        /// What came now.
+        /// Digest of this download.
         digest: String,
     },
     /// The cache cannot be written.
-    #[error("it could not be kept: {0}")]
+    #[error("cannot write the file: {0}")]
     Disk(std::io::Error),
 }
 
-/// Downloads the first of `urls` that exists into `sink` and checks it against the digest that the server announces, if it does.
-/// Returns its SHA-256. The error comes with the address that it is about.
+/// Downloads the first of `urls` that exists into `sink` and compares it with the digest of the server, where it sends one.
+/// Returns its SHA-256. The error contains the failed address.
 pub fn download(
     urls: &[String],
     sink: &mut (dyn Write + Send),
     progress: &dyn Fn(Progress),
 ) -> Result<String, (String, Problem)> {
     for url in urls {
-        match on_own_thread(url, sink, progress) {
+        match download_in_thread(url, sink, progress) {
             Ok(digest) => return Ok(digest),
             Err(Problem::Status(404)) => {}
             Err(problem) => return Err((url.clone(), problem)),
@@ -117,63 +113,65 @@ pub fn download(
     Err((urls.join(" or "), Problem::Status(404)))
 }
 
-/// A runtime may already run on the calling thread, and the progress callback must stay there.
-fn on_own_thread(url: &str, sink: &mut (dyn Write + Send), progress: &dyn Fn(Progress)) -> Result<String, Problem> {
+/// Uses a separate thread, because a runtime may already run on the calling one, where the progress callback must be called.
+fn download_in_thread(url: &str, sink: &mut (dyn Write + Send), progress: &dyn Fn(Progress)) -> Result<String, Problem> {
     let (send, receive) = mpsc::channel();
     std::thread::scope(|scope| {
         let worker = scope.spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-            runtime.map_err(|error| Problem::Client(error.to_string()))?.block_on(get(url, sink, &send))
+            runtime.map_err(|error| Problem::Client(error.to_string()))?.block_on(download_url(url, sink, &send))
         });
         receive.iter().for_each(progress);
         worker.join().unwrap_or_else(|_| Err(Problem::Client("the download stopped unexpectedly".into())))
     })
 }
 
-async fn get(url: &str, sink: &mut (dyn Write + Send), progress: &mpsc::Sender<Progress>) -> Result<String, Problem> {
+async fn download_url(url: &str, sink: &mut (dyn Write + Send), progress: &mpsc::Sender<Progress>) -> Result<String, Problem> {
     let mut url = Url::parse(url).map_err(|error| Problem::Client(error.to_string()))?;
     let mut announced = None;
-    for _ in 0..HOPS {
-        let response = client(&url)?.get(url.clone()).send().await.map_err(|error| Problem::Connection(cause(&error)))?;
-        announced = announced.or_else(|| digest_of(&response));
+    for _ in 0..MAX_REDIRECTS {
+        let response =
+            build_client(&url)?.get(url.clone()).send().await.map_err(|error| Problem::Connection(innermost(&error)))?;
+        announced = announced.or_else(|| announced_digest(&response));
         match response.status().as_u16() {
-            200 => return checked(body(response, sink, progress).await?, announced),
-            301 | 302 | 303 | 307 | 308 => url = target(&url, &response)?,
+            200 => return check_digest(write_body(response, sink, progress).await?, announced),
+            301 | 302 | 303 | 307 | 308 => url = redirect_target(&url, &response)?,
             status => return Err(Problem::Status(status)),
         }
     }
-    Err(Problem::Connection(format!("more than {HOPS} redirects")))
+    Err(Problem::Connection(format!("more than {MAX_REDIRECTS} redirects")))
 }
 
-/// A client for one address. Redirects are followed by hand, because hubs announce the digest on the redirect.
-fn client(url: &Url) -> Result<Client, Problem> {
-    // The error says that a provider is installed already, which is as good.
+/// Redirects are followed by [`download_url`], because hubs send the digest with the redirect.
+fn build_client(url: &Url) -> Result<Client, Problem> {
+    // An error means that a provider is already installed.
     let _ = rustls::crypto::ring::default_provider().install_default();
-    let builder = Client::builder().redirect(redirect::Policy::none()).connect_timeout(CONNECT).read_timeout(SILENCE);
+    let builder =
+        Client::builder().redirect(redirect::Policy::none()).connect_timeout(CONNECT_TIMEOUT).read_timeout(READ_TIMEOUT);
     let builder = if is_loopback(url) { builder.no_proxy() } else { builder };
-    builder.build().map_err(|error| Problem::Client(cause(&error)))
+    builder.build().map_err(|error| Problem::Client(innermost(&error)))
 }
 
-/// Proxy variables are meant for the world outside.
+/// Proxies are not used for loopback addresses.
 fn is_loopback(url: &Url) -> bool {
     let host = url.host_str().unwrap_or_default().trim_matches(['[', ']']);
     host == "localhost" || host.ends_with(".localhost") || host.parse().is_ok_and(|ip: IpAddr| ip.is_loopback())
 }
 
-fn target(from: &Url, response: &Response) -> Result<Url, Problem> {
+fn redirect_target(from: &Url, response: &Response) -> Result<Url, Problem> {
     let location = response.headers().get(header::LOCATION).and_then(|value| value.to_str().ok());
-    let location = location.ok_or_else(|| Problem::Connection("a redirect without a target".into()))?;
+    let location = location.ok_or_else(|| Problem::Connection("a redirect without a `location`".into()))?;
     from.join(location).map_err(|error| Problem::Connection(format!("a redirect to {location}: {error}")))
 }
 
-/// Hugging Face and ModelScope put the SHA-256 of large files here; an `ETag` may be any other hash.
-fn digest_of(response: &Response) -> Option<String> {
+/// The SHA-256 that Hugging Face and ModelScope send for large files. An `ETag` may be any other hash.
+fn announced_digest(response: &Response) -> Option<String> {
     let tag = response.headers().get("x-linked-etag")?.to_str().ok()?.trim_start_matches("W/").trim_matches('"');
     (tag.len() == 64 && tag.bytes().all(|byte| byte.is_ascii_hexdigit())).then(|| tag.to_ascii_lowercase())
 }
 
 /// Writes the body to `sink`; returns its SHA-256.
-async fn body(
+async fn write_body(
     mut response: Response,
     sink: &mut (dyn Write + Send),
     progress: &mpsc::Sender<Progress>,
@@ -183,29 +181,30 @@ async fn body(
         return Err(Problem::Page);
     }
     let total = response.content_length();
-    let (mut digest, mut arrived, mut told) = (Sha256::new(), 0, 0);
-    while let Some(chunk) = response.chunk().await.map_err(|error| Problem::Connection(cause(&error)))? {
+    let mut digest = Sha256::new();
+    let mut received = 0;
+    let mut reported = 0;
+    while let Some(chunk) = response.chunk().await.map_err(|error| Problem::Connection(innermost(&error)))? {
         sink.write_all(&chunk).map_err(Problem::Disk)?;
         digest.update(&chunk);
-        arrived += chunk.len() as u64;
-        if arrived >= told + STRIDE || Some(arrived) == total {
-            told = arrived;
-            // Nobody listens once the caller is gone, and then nothing is lost.
-            let _ = progress.send(Progress::Download { bytes: arrived, total });
+        received += chunk.len() as u64;
+        if received >= reported + PROGRESS_BYTES || Some(received) == total {
+            reported = received;
+            let _ = progress.send(Progress::Download { bytes: received, total });
         }
     }
     Ok(hex(&digest.finalize()))
 }
 
-fn checked(digest: String, announced: Option<String>) -> Result<String, Problem> {
+fn check_digest(digest: String, announced: Option<String>) -> Result<String, Problem> {
     match announced {
         Some(announced) if digest != announced => Err(Problem::Digest { announced, digest }),
         _ => Ok(digest),
     }
 }
 
-/// The innermost reason, which reqwest hides behind "error sending request".
-fn cause(error: &dyn Error) -> String {
+/// The innermost error, which reqwest hides behind "error sending request".
+fn innermost(error: &dyn Error) -> String {
     let mut inner = error;
     while let Some(source) = inner.source() {
         inner = source;
@@ -218,7 +217,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn proxies_stay_away_from_loopback_only() {
+    fn only_loopback_addresses_bypass_proxies() {
         for url in ["http://localhost:8/x", "http://127.0.0.1/x", "http://127.9.9.9/x", "http://[::1]:8/x", "http://a.localhost/"]
         {
             assert!(is_loopback(&Url::parse(url).unwrap()), "{url}");

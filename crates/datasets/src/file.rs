@@ -1,22 +1,23 @@
 //! Prompts that are the rows of a file.
 //!
-//! The file is read as far as its rows are needed, so the first prompts are there early, and only offsets are held in memory.
-//! What is compressed, or is no text, is unpacked into a temporary file on the way.
+//! The file is read only as far as rows are needed, so the first prompts are available early, and memory holds offsets only.
+//! Compressed files and Parquet files are unpacked into a temporary file on the way.
 
 mod command;
 mod format_detection;
+mod reader;
 mod row;
+mod row_index;
 mod row_splitter;
 mod scan;
 mod source;
-mod table;
 #[cfg(test)]
 mod tests;
 
 pub use format_detection::FormatOptions;
-pub use row::{Kind, Parse, Row, RowParser, count, reason};
+pub use reader::FilePrompts;
+pub use row::{Kind, Parse, Row, RowParser, json_problem, parse_count};
 pub use source::read_text;
-pub use table::Table;
 
 use super::error::PromptError;
 use super::{Setting, cache};
@@ -26,21 +27,25 @@ use source::Origin;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
-/// Opens the file of a kind.
-pub fn open(kind: &'static Kind, setting: &Setting<'_>, notes: &mut Vec<String>) -> Result<Table, PromptError> {
+/// Opens the file of a dataset.
+pub fn open(kind: &'static Kind, setting: &Setting<'_>, notes: &mut Vec<String>) -> Result<FilePrompts, PromptError> {
     let (path, origin) = locate(kind, setting, notes)?;
     let parser = parser(kind, setting, path);
-    let table = Table::start(parser, origin, setting.first, setting.seed.child("order").0)?.open(setting.progress)?;
-    notes.extend(table.member().map(|key| format!("the dataset's rows are those of the list `{key}`")));
-    Ok(table)
+    let prompts = open_origin(parser, origin, setting)?;
+    notes.extend(prompts.member().map(|key| format!("the rows of the dataset are the elements of the list `{key}`")));
+    Ok(prompts)
 }
 
-/// Starts a command and opens what it prints.
-pub fn open_command(kind: &'static Kind, spec: &CommandSpec, setting: &Setting<'_>) -> Result<Table, PromptError> {
+/// Starts a command and opens its output.
+pub fn open_command(kind: &'static Kind, spec: &CommandSpec, setting: &Setting<'_>) -> Result<FilePrompts, PromptError> {
     let name = setting.spec.path.clone().unwrap_or_default();
     let parser = parser(kind, setting, format!("`{name}`").into());
     let origin = command::start(spec, &name)?;
-    Table::start(parser, origin, setting.first, setting.seed.child("order").0)?.open(setting.progress)
+    open_origin(parser, origin, setting)
+}
+
+fn open_origin(parser: RowParser, origin: Origin, setting: &Setting<'_>) -> Result<FilePrompts, PromptError> {
+    FilePrompts::start(parser, origin, setting.first, setting.seed.child("order").0)?.open(setting.progress)
 }
 
 fn parser(kind: &'static Kind, setting: &Setting<'_>, path: PathBuf) -> RowParser {
@@ -53,17 +58,17 @@ fn locate(kind: &Kind, setting: &Setting<'_>, notes: &mut Vec<String>) -> Result
             let text = kind.builtin.ok_or(PromptError::NoBuiltin { kind: kind.name })?;
             Ok((PathBuf::from("builtin"), Origin::Fixed(text.as_bytes())))
         }
-        (Some(path), _) => disk(path.as_ref()),
+        (Some(path), _) => open_disk(path.as_ref()),
         (None, Some(remote)) => {
             let cached = cache::obtain(remote, setting.cache, setting.progress)?;
             notes.extend(cached.note);
-            disk(&cached.path)
+            open_disk(&cached.path)
         }
         (None, None) => Err(PromptError::NoPath { kind: kind.name }),
     }
 }
 
-fn disk(path: &Path) -> Result<(PathBuf, Origin), PromptError> {
+fn open_disk(path: &Path) -> Result<(PathBuf, Origin), PromptError> {
     let file = bounds::open_stream(path).map_err(|source| PromptError::Read { path: path.to_owned(), source })?;
     Ok((path.to_owned(), Origin::Disk(file)))
 }

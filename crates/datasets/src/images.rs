@@ -1,8 +1,8 @@
-//! `images`: pictures beside a text, as parts of one user message.
+//! `images`: images with a text, as parts of one user message.
 //!
-//! Generated ones differ in every request: a gradient between colours of their own, under a fine grain that keeps them
-//! from shrinking to nothing. All pictures of a request have one size. Those of a folder are taken by name, or shuffled.
-//! Their tokens depend on the model, so prompts with pictures are not counted here.
+//! Generated images differ in every request: a gradient between random colors with noise, which prevents them from compressing to
+//! a few bytes. All images of a request have the same size. Images of a folder are used in the order of their names, or
+//! shuffled. Their tokens depend on the model, so prompts with images are not counted.
 
 use super::error::PromptError;
 use super::{Prompts, Setting};
@@ -19,14 +19,13 @@ use serde_json::{Map, Value, json};
 use std::path::{Path, PathBuf};
 
 /// Maximum width and height, in pixels.
-const MOST: u32 = 16_384;
-/// Strength of the grain, of 256 levels: a power of two.
-const GRAIN: u8 = 16;
+const MAX_SIZE: u32 = 16_384;
+/// Amplitude of the noise, of 256 levels; a power of two.
+const NOISE: u8 = 16;
 
-enum Pictures {
-    /// Drawn at these sizes.
-    Drawn(Vec<(u32, u32)>),
-    /// Read from these files.
+enum ImageSource {
+    /// Generated with these sizes.
+    Generated(Vec<(u32, u32)>),
     Files(Vec<File>),
 }
 
@@ -37,8 +36,8 @@ struct File {
 }
 
 struct Images {
-    pictures: Pictures,
-    /// Files of the folder that are none.
+    source: ImageSource,
+    /// Number of files that are not images.
     dropped: u64,
     count: u64,
     text: String,
@@ -49,28 +48,28 @@ struct Images {
 
 /// Checks the sizes, or lists the folder.
 pub fn open(spec: &ImagesSpec, setting: &Setting<'_>, notes: &mut Vec<String>) -> Result<impl Prompts + use<>, PromptError> {
-    let wrong = |reason: String| PromptError::Images { reason };
+    let error = |reason: String| PromptError::Images { reason };
     if spec.count == 0 {
-        return Err(wrong("a request needs at least one picture".into()));
+        return Err(error("a request needs at least 1 image".into()));
     }
-    if let Some((width, height)) = spec.sizes.iter().find(|(w, h)| !(1..=MOST).contains(w) || !(1..=MOST).contains(h)) {
-        return Err(wrong(format!("{width}x{height} is no size; width and height go from 1 to {MOST}")));
+    if let Some((width, height)) = spec.sizes.iter().find(|(w, h)| !(1..=MAX_SIZE).contains(w) || !(1..=MAX_SIZE).contains(h)) {
+        return Err(error(format!("{width}x{height} is not a valid size; width and height must be 1 to {MAX_SIZE}")));
     }
     let mut dropped = 0;
-    let pictures = match (spec.sizes.is_empty(), setting.spec.path.as_deref()) {
-        (false, _) => Pictures::Drawn(spec.sizes.clone()),
+    let source = match (spec.sizes.is_empty(), setting.spec.path.as_deref()) {
+        (false, _) => ImageSource::Generated(spec.sizes.clone()),
         (true, Some(folder)) => {
-            let (mut files, others) = listed(Path::new(folder), notes)?;
+            let (mut files, others) = list_images(Path::new(folder), notes)?;
             dropped = others;
             if setting.spec.order == Order::Shuffle {
                 files.shuffle(&mut ChaCha8Rng::seed_from_u64(setting.seed.child("order").0));
             }
-            Pictures::Files(files)
+            ImageSource::Files(files)
         }
         (true, None) => return Err(PromptError::NoPath { kind: "images" }),
     };
     Ok(Images {
-        pictures,
+        source,
         dropped,
         count: spec.count,
         text: spec.text.clone(),
@@ -80,8 +79,8 @@ pub fn open(spec: &ImagesSpec, setting: &Setting<'_>, notes: &mut Vec<String>) -
     })
 }
 
-/// The pictures of a folder, by name, and how many files with such a name are none.
-fn listed(folder: &Path, notes: &mut Vec<String>) -> Result<(Vec<File>, u64), PromptError> {
+/// The images of a folder by name, and the number of files with such a name that are not images.
+fn list_images(folder: &Path, notes: &mut Vec<String>) -> Result<(Vec<File>, u64), PromptError> {
     let failed = |source| PromptError::Read { path: folder.to_owned(), source };
     let entries = std::fs::read_dir(folder).and_then(Iterator::collect::<std::io::Result<Vec<_>>>).map_err(failed)?;
     let mut paths: Vec<(PathBuf, &'static str)> =
@@ -89,19 +88,19 @@ fn listed(folder: &Path, notes: &mut Vec<String>) -> Result<(Vec<File>, u64), Pr
     paths.sort();
     let found = paths.len();
     let file = |(path, media): (PathBuf, &'static str)| {
-        // A pipe of that name would block.
+        // `bounds::open` rejects pipes, which would block.
         bounds::open(&path).ok()?;
         let size = imagesize::size(&path).ok()?;
         Some(File { path, media, size: (size.width.try_into().ok()?, size.height.try_into().ok()?) })
     };
     let files: Vec<File> = paths.into_iter().filter_map(file).collect();
     if files.is_empty() {
-        let reason = format!("{} holds no png, jpg or webp picture", folder.display());
+        let reason = format!("{} has no png, jpg or webp image", folder.display());
         return Err(PromptError::Images { reason });
     }
     let others = found - files.len();
     if others > 0 {
-        notes.push(format!("{others} of {found} files in {} are no pictures and were left out", folder.display()));
+        notes.push(format!("{others} of {found} files in {} are not images and were left out", folder.display()));
     }
     Ok((files, others as u64))
 }
@@ -116,35 +115,35 @@ fn media(path: &Path) -> Option<&'static str> {
 }
 
 impl Images {
-    /// One picture of a request as a data URL, and its size.
-    fn picture(&self, index: u64, number: u64) -> Option<(String, (u32, u32))> {
-        let (media, bytes, size) = match &self.pictures {
-            Pictures::Drawn(sizes) => {
+    /// An image of a request as a data URL, and its size.
+    fn image(&self, index: u64, number: u64) -> Option<(String, (u32, u32))> {
+        let (media, bytes, size) = match &self.source {
+            ImageSource::Generated(sizes) => {
                 let size = *sizes.get((index % sizes.len() as u64) as usize)?;
-                ("image/png", drawn(size, self.seed.child(index).child(number))?, size)
+                ("image/png", generate_png(size, self.seed.child(index).child(number))?, size)
             }
-            Pictures::Files(files) => {
-                let all = files.len() as u64;
-                let at = (index % self.rows()? * self.count + number) % all;
-                // A file that vanished during the run gives its place to the next one.
-                let mut turn = (0..all).filter_map(|later| files.get(((at + later) % all) as usize));
-                turn.find_map(|file| Some((file.media, bounds::read(&file.path, bounds::PICTURE).ok()?, file.size)))?
+            ImageSource::Files(files) => {
+                let count = files.len() as u64;
+                let at = (index % self.rows()? * self.count + number) % count;
+                // A file that was deleted during the run is replaced by the next one.
+                let mut candidates = (0..count).filter_map(|later| files.get(((at + later) % count) as usize));
+                candidates.find_map(|file| Some((file.media, bounds::read(&file.path, bounds::PICTURE).ok()?, file.size)))?
             }
         };
         Some((format!("data:{media};base64,{}", STANDARD.encode(bytes)), size))
     }
 
-    /// Requests until the folder's pictures come again; the last is filled up from its beginning.
+    /// Number of requests until the images of the folder repeat; the last one is filled with the first images.
     fn rows(&self) -> Option<u64> {
-        match &self.pictures {
-            Pictures::Drawn(_) => None,
-            Pictures::Files(files) => Some((files.len() as u64).div_ceil(self.count)),
+        match &self.source {
+            ImageSource::Generated(_) => None,
+            ImageSource::Files(files) => Some((files.len() as u64).div_ceil(self.count)),
         }
     }
 }
 
-/// A PNG of that size, eight bits a channel.
-fn drawn((width, height): (u32, u32), seed: Seed) -> Option<Vec<u8>> {
+/// A PNG with 8 bits per channel.
+fn generate_png((width, height): (u32, u32), seed: Seed) -> Option<Vec<u8>> {
     let mut rng = ChaCha8Rng::seed_from_u64(seed.0);
     let corners: [[u8; 3]; 3] = rng.random();
     let mut pixels = vec![0; width as usize * height as usize * 3];
@@ -154,7 +153,7 @@ fn drawn((width, height): (u32, u32), seed: Seed) -> Option<Vec<u8>> {
         for (channel, value) in pixel.iter_mut().enumerate() {
             let [start, right, down] = corners.map(|corner| u32::from(corner[channel]));
             let shade = (start * (width - x) + right * x) / width / 2 + (start * (height - y) + down * y) / height / 2;
-            *value = (shade.min(255 - u32::from(GRAIN)) as u8) + *value % GRAIN;
+            *value = (shade.min(255 - u32::from(NOISE)) as u8) + *value % NOISE;
         }
     }
     let mut bytes = Vec::new();
@@ -174,11 +173,11 @@ impl Prompts for Images {
             return None;
         }
         let index = self.first.wrapping_add(seq);
-        let pictures: Vec<_> = (0..self.count).map(|number| self.picture(index, number)).collect::<Option<_>>()?;
-        let (width, height) = pictures.first()?.1;
+        let images: Vec<_> = (0..self.count).map(|number| self.image(index, number)).collect::<Option<_>>()?;
+        let (width, height) = images.first()?.1;
         let mut parts = vec![json!({ "type": "text", "text": self.text })];
         let part = |(url, _): (String, _)| json!({ "type": "image_url", "image_url": { "url": url } });
-        parts.extend(pictures.into_iter().map(part));
+        parts.extend(images.into_iter().map(part));
         let prompt = Prompt {
             text: self.text.clone(),
             messages: Some(vec![json!({ "role": "user", "content": Value::Array(parts) })]),
@@ -216,8 +215,8 @@ mod tests {
         opened.prompts.session(seq).unwrap().turns.remove(0)
     }
 
-    /// The pictures of a prompt: media type and bytes.
-    fn pictures(prompt: &Prompt) -> Vec<(String, Vec<u8>)> {
+    /// The images of a prompt: media type and bytes.
+    fn images(prompt: &Prompt) -> Vec<(String, Vec<u8>)> {
         let content = &prompt.messages.as_ref().unwrap()[0]["content"];
         assert_eq!(content[0], json!({ "type": "text", "text": "What is this?" }));
         let url = |part: &Value| part["image_url"]["url"].as_str().unwrap().strip_prefix("data:").unwrap().to_owned();
@@ -239,9 +238,9 @@ mod tests {
             let (width, height) = [(40, 30), (64, 16)][seq as usize % 2];
             assert_eq!(Value::Object((*prompt.fields).clone()), json!({ "width": width, "height": height }));
             assert_eq!((prompt.text.as_str(), prompt.tokens), ("What is this?", None));
-            let pictures = pictures(&prompt);
-            assert_eq!(pictures.len(), 2);
-            for (media, bytes) in pictures {
+            let images = images(&prompt);
+            assert_eq!(images.len(), 2);
+            for (media, bytes) in images {
                 let info = png::Decoder::new(std::io::Cursor::new(&bytes)).read_info().unwrap().info().clone();
                 assert_eq!(
                     (media.as_str(), info.width, info.height, info.color_type),
@@ -256,7 +255,7 @@ mod tests {
 
     #[test]
     fn a_picture_is_neither_flat_nor_mere_noise() {
-        let bytes = drawn((200, 200), Seed(7)).unwrap();
+        let bytes = generate_png((200, 200), Seed(7)).unwrap();
         let mut reader = png::Decoder::new(std::io::Cursor::new(&bytes)).read_info().unwrap();
         let mut pixels = vec![0; 200 * 200 * 3];
         reader.next_frame(&mut pixels).unwrap();
@@ -270,14 +269,14 @@ mod tests {
     fn a_folder_s_pictures_are_taken_by_name_and_come_again() {
         let dir = tempfile::tempdir().unwrap();
         for (name, size) in [("c.PNG", (3, 3)), ("a.png", (5, 4)), ("b.png", (6, 6))] {
-            std::fs::write(dir.path().join(name), drawn(size, Seed(size.0.into())).unwrap()).unwrap();
+            std::fs::write(dir.path().join(name), generate_png(size, Seed(size.0.into())).unwrap()).unwrap();
         }
         std::fs::write(dir.path().join("note.txt"), "x").unwrap();
         std::fs::write(dir.path().join("torn.jpg"), "x").unwrap();
         let mut spec = DatasetSpec { path: Some(dir.path().display().to_string()), ..spec(&[], 2) };
         let folder = opened(&spec, 0).unwrap();
         let sizes = |opened: &Opened, seq| -> Vec<usize> {
-            pictures(&prompt(opened, seq)).iter().map(|(_, bytes)| imagesize::blob_size(bytes).unwrap().width).collect()
+            images(&prompt(opened, seq)).iter().map(|(_, bytes)| imagesize::blob_size(bytes).unwrap().width).collect()
         };
         assert_eq!([0, 1, 2].map(|seq| sizes(&folder, seq)), [[5, 6], [3, 5], [5, 6]]);
         assert_eq!(prompt(&folder, 0).fields["height"], 4);
@@ -289,14 +288,14 @@ mod tests {
 
     #[test]
     fn what_is_no_picture_is_refused() {
-        let tell = |spec: &DatasetSpec| opened(spec, 0).unwrap_err().to_string();
-        assert_eq!(tell(&spec(&[(0, 4)], 1)), "`images`: 0x4 is no size; width and height go from 1 to 16384");
-        assert_eq!(tell(&spec(&[(4, 4)], 0)), "`images`: a request needs at least one picture");
-        assert_eq!(tell(&spec(&[], 1)), "a `images` dataset needs a `path`");
+        let error = |spec: &DatasetSpec| opened(spec, 0).unwrap_err().to_string();
+        assert_eq!(error(&spec(&[(0, 4)], 1)), "`images`: 0x4 is not a valid size; width and height must be 1 to 16384");
+        assert_eq!(error(&spec(&[(4, 4)], 0)), "`images`: a request needs at least 1 image");
+        assert_eq!(error(&spec(&[], 1)), "a `images` dataset needs a `path`");
         let dir = tempfile::tempdir().unwrap();
         let empty = DatasetSpec { path: Some(dir.path().display().to_string()), ..spec(&[], 1) };
-        assert_eq!(tell(&empty), format!("`images`: {} holds no png, jpg or webp picture", dir.path().display()));
-        let gone = DatasetSpec { path: Some("/nowhere/pictures".into()), ..spec(&[], 1) };
-        assert!(tell(&gone).starts_with("cannot read the dataset /nowhere/pictures: No such file"));
+        assert_eq!(error(&empty), format!("`images`: {} has no png, jpg or webp image", dir.path().display()));
+        let gone = DatasetSpec { path: Some("/nowhere/images".into()), ..spec(&[], 1) };
+        assert!(error(&gone).starts_with("cannot read the dataset /nowhere/images: No such file"));
     }
 }

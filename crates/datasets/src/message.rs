@@ -1,4 +1,4 @@
-//! The words in a chat's messages, and how many tokens they are.
+//! The text of chat messages, and their number of tokens.
 
 use crate::token::{MARK, Slot, TokenError, Tokenizer, text_of};
 use llmscen_core::prompt::Prompt;
@@ -13,7 +13,7 @@ fn is_user(message: &Value) -> bool {
     message.get("role").is_some_and(|role| role == "user")
 }
 
-/// The messages of a request body, at the places where protocols have them.
+/// The messages of a request body: `messages` or `input.messages`.
 fn messages_in(body: &Map<String, Value>) -> Option<&Vec<Value>> {
     body.get("messages").or_else(|| body.get("input")?.get("messages")).and_then(Value::as_array)
 }
@@ -24,61 +24,63 @@ fn messages_in_mut(body: &mut Map<String, Value>) -> Option<&mut Vec<Value>> {
     if key == "messages" { value.as_array_mut() } else { value.get_mut("messages")?.as_array_mut() }
 }
 
-/// The messages that the request of a prompt carries: those of the data, or the text as one; the system message goes in
-/// front unless the data brings its own. None for a whole body without messages.
-pub fn assembled(prompt: &Prompt, system: Option<&str>) -> Option<Vec<Value>> {
+/// The messages of the request of a prompt: those of the data, or the text as one, after the system message unless the data has
+/// one. None for a request body without messages.
+pub fn request_messages(prompt: &Prompt, system: Option<&str>) -> Option<Vec<Value>> {
     if let Some(body) = &prompt.body {
         return messages_in(body).cloned();
     }
     let user = || vec![json!({ "role": "user", "content": prompt.text })];
     let mut messages = prompt.messages.clone().unwrap_or_else(user);
-    let own = messages.first().and_then(|first| first.get("role")).is_some_and(|role| role == "system");
-    if let Some(system) = prompt.system.as_deref().or(system).filter(|_| !own) {
+    let has_system = messages.first().and_then(|first| first.get("role")).is_some_and(|role| role == "system");
+    if let Some(system) = prompt.system.as_deref().or(system).filter(|_| !has_system) {
         messages.insert(0, json!({ "role": "system", "content": system }));
     }
     Some(messages)
 }
 
-/// Tokens of a prompt as the model reads it: the chat template applied where the tokenizer has one, the system message
-/// and a body's `tools` included. None where they are unknown: the template refuses the messages, or there are
-/// pictures or sounds among them.
+/// Number of tokens of a prompt as the model reads it: with the chat template, the system message and the `tools` of a body.
+/// None where it is unknown: the template rejects the messages, or they contain images or audio.
 pub fn tokens_of(prompt: &Prompt, tokenizer: &Tokenizer, system: Option<&str>) -> Option<u64> {
-    let Some(messages) = assembled(prompt, system) else {
+    let Some(messages) = request_messages(prompt, system) else {
         let body = prompt.body.as_ref()?;
         return tokenizer.count_prompt(["prompt", "input", "inputs"].iter().find_map(|key| body.get(*key)?.as_str())?);
     };
     let tools = prompt.body.as_ref().and_then(|body| body.get("tools"));
-    messages.iter().all(is_words).then(|| tokenizer.chat(&messages, tools).ok())?.and_then(|whole| tokenizer.count_prompt(&whole))
+    if !messages.iter().all(is_text_only) {
+        return None;
+    }
+    tokenizer.count_prompt(&tokenizer.chat(&messages, tools).ok()?)
 }
 
-/// Whether a prompt is one text of the user's, or a whole body, and nothing besides.
+/// Whether a prompt is a single text of the user, or a request body.
 pub fn is_one_text(prompt: &Prompt) -> bool {
-    let alone = |messages: &Vec<Value>| matches!(messages.as_slice(), [only] if is_user(only) && is_words(only));
-    prompt.body.is_some() || prompt.system.is_none() && prompt.messages.as_ref().is_none_or(alone)
+    let is_single = |messages: &Vec<Value>| matches!(messages.as_slice(), [only] if is_user(only) && is_text_only(only));
+    prompt.body.is_some() || prompt.system.is_none() && prompt.messages.as_ref().is_none_or(is_single)
 }
 
-/// Whether a message is nothing but words.
-fn is_words(message: &Value) -> bool {
+/// Whether a message has no images or audio.
+fn is_text_only(message: &Value) -> bool {
     let parts = message.get("content").and_then(Value::as_array);
     parts.is_none_or(|parts| parts.iter().all(|part| part.get("text").is_some()))
 }
 
-/// The place of the prompt's last user message in what the model reads.
+/// The place of the last user message in what the model reads.
 ///
 /// # Errors
-/// The chat template does not take the messages.
-pub fn slot_of(prompt: &Prompt, tokenizer: &Tokenizer, system: Option<&str>) -> Result<Slot, TokenError> {
+/// The chat template rejects the messages.
+pub fn prompt_slot(prompt: &Prompt, tokenizer: &Tokenizer, system: Option<&str>) -> Result<Slot, TokenError> {
     let mut marked = prompt.clone();
     replace_last_user(&mut marked, MARK);
-    match assembled(&marked, system) {
+    match request_messages(&marked, system) {
         Some(messages) => tokenizer.slot(&messages),
-        None => Ok(tokenizer.place_of_plain_text()),
+        None => Ok(tokenizer.plain_text_slot()),
     }
 }
 
-/// The text of a prompt that may be another one: of its last user message where there are messages. None: there is no
-/// such text, or it contains pictures.
-pub fn shapeable(prompt: &Prompt) -> Option<String> {
+/// The text of a prompt that [`replace_last_user`] replaces: that of its last user message where there are messages. None: there is
+/// no such text, or the messages contain images.
+pub fn replaceable_text(prompt: &Prompt) -> Option<String> {
     let body = prompt.body.as_ref();
     if let Some(text) = body.and_then(|body| body.get("prompt")).and_then(Value::as_str) {
         return Some(text.to_owned());
@@ -89,10 +91,10 @@ pub fn shapeable(prompt: &Prompt) -> Option<String> {
     };
     let Some(messages) = messages else { return Some(prompt.text.clone()) };
     let last = messages.iter().rev().find(|message| is_user(message))?;
-    messages.iter().all(is_words).then(|| text_of(last))
+    messages.iter().all(is_text_only).then(|| text_of(last))
 }
 
-/// Another text for the prompt: in its last user message, in the prompt of a whole body, and as `%p`.
+/// Replaces the text of a prompt: in its last user message, in the `prompt` of a body, and in `%p`.
 pub fn replace_last_user(prompt: &mut Prompt, text: &str) {
     let old = std::mem::replace(&mut prompt.text, text.to_owned());
     let body = prompt.body.as_mut();
@@ -107,7 +109,7 @@ pub fn replace_last_user(prompt: &mut Prompt, text: &str) {
     let Some(message) = messages.and_then(|messages| messages.iter_mut().rev().find(|message| is_user(message))) else {
         return;
     };
-    // `%p` of a list may hold more than its last message says.
+    // The `%p` of a list may be another text than its last message.
     if text_of(message) != old {
         prompt.text = old;
     }
@@ -116,17 +118,17 @@ pub fn replace_last_user(prompt: &mut Prompt, text: &str) {
     }
 }
 
-/// Puts `words` in front of all that the model reads, and of `%p`.
-pub fn put_in_front(prompt: &mut Prompt, words: &str, system: Option<&str>) {
-    let led = |text: &str| format!("{words}\n{text}");
+/// Inserts `words` before everything that the model reads, and before `%p`.
+pub fn prepend(prompt: &mut Prompt, words: &str, system: Option<&str>) {
+    let prepended = |text: &str| format!("{words}\n{text}");
     if prompt.body.is_none() && (prompt.messages.is_some() || prompt.system.as_deref().or(system).is_some()) {
-        prompt.messages = assembled(prompt, system);
+        prompt.messages = request_messages(prompt, system);
     }
-    prompt.text = led(&prompt.text);
+    prompt.text = prepended(&prompt.text);
     let messages = match (&mut prompt.messages, &mut prompt.body) {
         (_, Some(body)) => {
             if let Some(Value::String(text)) = body.get_mut("prompt") {
-                *text = led(text);
+                *text = prepended(text);
             }
             messages_in_mut(body)
         }
@@ -135,7 +137,7 @@ pub fn put_in_front(prompt: &mut Prompt, words: &str, system: Option<&str>) {
     let first = messages.and_then(|messages| messages.first_mut()).and_then(|first| first.get_mut("content"));
     match first {
         Some(Value::Array(parts)) => parts.insert(0, json!({ "type": "text", "text": words })),
-        Some(content) => *content = led(content.as_str().unwrap_or_default()).into(),
+        Some(content) => *content = prepended(content.as_str().unwrap_or_default()).into(),
         None => {}
     }
 }
@@ -162,29 +164,29 @@ mod tests {
     #[test]
     fn a_prompt_is_counted_as_the_model_reads_it() {
         let tokenizer = CHATML.over("byte-level");
-        let of = |prompt: &Prompt, system| tokens_of(prompt, &tokenizer, system);
+        let count = |prompt: &Prompt, system| tokens_of(prompt, &tokenizer, system);
         let both = list(json!([{ "role": "system", "content": "s" }, { "role": "user", "content": "u" }]));
         let text = Prompt { text: "u".into(), ..Prompt::default() };
         let whole = tokenizer.count_messages(&both);
-        assert_eq!((of(&text, Some("s")), of(&text, None)), (whole, tokenizer.count_messages(&both[1..])));
-        let own = Prompt { messages: Some(both.clone()), ..Prompt::default() };
-        assert_eq!(of(&own, Some("another")), whole, "the data's own system message stays");
+        assert_eq!((count(&text, Some("s")), count(&text, None)), (whole, tokenizer.count_messages(&both[1..])));
+        let with_system = Prompt { messages: Some(both.clone()), ..Prompt::default() };
+        assert_eq!(count(&with_system, Some("another")), whole, "the data's own system message stays");
         let later = Prompt { system: Some("s".into()), ..text.clone() };
-        assert_eq!(of(&later, Some("another")), whole);
+        assert_eq!(count(&later, Some("another")), whole);
         let body = |value: Value| Prompt { body: value.as_object().cloned(), ..Prompt::default() };
-        assert_eq!(of(&body(json!({ "messages": both })), Some("x")), whole);
-        assert_eq!(of(&body(json!({ "input": { "messages": both } })), None), whole);
-        assert_eq!(of(&body(json!({ "prompt": "u and u" })), None), tokenizer.count("u and u"));
-        assert_eq!(of(&body(json!({ "other": 1 })), None), None, "nothing is known, so nothing is told");
+        assert_eq!(count(&body(json!({ "messages": both })), Some("x")), whole);
+        assert_eq!(count(&body(json!({ "input": { "messages": both } })), None), whole);
+        assert_eq!(count(&body(json!({ "prompt": "u and u" })), None), tokenizer.count("u and u"));
+        assert_eq!(count(&body(json!({ "other": 1 })), None), None, "unknown");
         let builtin = Tokenizer::builtin();
         assert_eq!(tokens_of(&text, &builtin, Some("s")), builtin.count("s\nu"));
     }
 
     #[test]
-    fn pictures_and_refused_messages_are_not_counted() {
+    fn images_and_rejected_messages_are_not_counted() {
         let picture = list(json!([{ "role": "user", "content": [{ "type": "text", "text": "a" }, { "type": "image_url" }] }]));
         let prompt = Prompt { messages: Some(picture), ..Prompt::default() };
-        assert_eq!((tokens_of(&prompt, &Tokenizer::builtin(), None), shapeable(&prompt)), (None, None));
+        assert_eq!((tokens_of(&prompt, &Tokenizer::builtin(), None), replaceable_text(&prompt)), (None, None));
         let twice = list(json!([{ "role": "user", "content": "a" }, { "role": "user", "content": "b" }]));
         let prompt = Prompt { messages: Some(twice), ..Prompt::default() };
         assert_eq!(tokens_of(&prompt, &MISTRAL.over("byte-level"), None), None);
@@ -207,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn another_text_goes_where_the_last_one_stood() {
+    fn the_last_text_is_replaced() {
         let both = list(
             json!([{ "role": "user", "content": "a" }, { "role": "assistant", "content": "b" }, { "role": "user", "content": "c" }]),
         );

@@ -1,9 +1,9 @@
-//! Tokenizers: from the disk, or by a model's name from the hub.
+//! Tokenizers and models from a path, or downloaded by the name of the model.
 
 use super::Progress;
 use super::cache::{self, CacheDir};
 use super::error::PromptError;
-use super::fetch::{FetchError, Problem, What};
+use super::fetch::{FetchError, Problem, Purpose};
 use crate::token::Tokenizer;
 use llmscen_core::bounds;
 use llmscen_core::model_hub::{CONFIG, INDEX, WHOLE, cache_dir, snapshot};
@@ -11,12 +11,12 @@ use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-/// The file that makes it a tokenizer. It is fetched last: where it is in the cache, all other files are there too.
+/// Downloaded last: if it is in the cache, all other files are there too.
 const TOKENIZER: &str = "tokenizer.json";
-/// What not every model has.
-const BESIDE: [&str; 2] = ["tokenizer_config.json", "chat_template.jinja"];
+/// Files of a tokenizer that not every model has.
+const TOKENIZER_OPTIONAL: [&str; 2] = ["tokenizer_config.json", "chat_template.jinja"];
 
-/// The tokenizer at a path, or of the model of that name on the hub.
+/// Opens the tokenizer at a path, or of a model on the hub.
 pub fn tokenizer(
     name: &str,
     cache: &CacheDir,
@@ -24,15 +24,15 @@ pub fn tokenizer(
     notes: &mut Vec<String>,
 ) -> Result<Tokenizer, PromptError> {
     let path = Path::new(name);
-    let Some((owner, model)) = named(name).filter(|_| !path.exists()) else { return Ok(Tokenizer::load(path)?) };
+    let Some((owner, model)) = parse_model_name(name).filter(|_| !path.exists()) else { return Ok(Tokenizer::load(path)?) };
     let folder = cache.dir.join("tokenizers").join(format!("{owner}--{model}"));
-    let known = folder.join(TOKENIZER).exists();
-    for file in BESIDE.into_iter().chain([TOKENIZER]) {
+    let complete = folder.join(TOKENIZER).exists();
+    for file in TOKENIZER_OPTIONAL.into_iter().chain([TOKENIZER]) {
         let path = folder.join(file);
-        if known && !cache::recorded(&path) {
+        if complete && !cache::is_recorded(&path) {
             continue;
         }
-        match cache::keep_of(&path, homes(&cache.hub, owner, model, file), What::Tokenizer, progress) {
+        match cache::obtain_file(&path, file_urls(&cache.hub, owner, model, file), Purpose::Tokenizer, progress) {
             Ok(cached) => notes.extend(cached.note),
             Err(error) if file != TOKENIZER && matches!(error.problem, Problem::Status(404)) => {}
             Err(error) => return Err(error.into()),
@@ -41,37 +41,39 @@ pub fn tokenizer(
     Ok(Tokenizer::load(&folder)?)
 }
 
-/// What not every model's folder has.
-const OPTIONAL: [&str; 3] = ["generation_config.json", "tokenizer_config.json", "chat_template.jinja"];
+/// Files of a model that not every model has.
+const MODEL_OPTIONAL: [&str; 3] = ["generation_config.json", "tokenizer_config.json", "chat_template.jinja"];
 
-/// The folder of the model of that name on the hub: in the Hugging Face cache of `env`, or downloaded into `cache`. None where the
-/// name is a path, or not a hub's.
+/// The folder of a model on the hub: in the Hugging Face cache of `env`, or downloaded into `cache`. None where the name is a path,
+/// or cannot be a model on a hub.
 pub fn model(
     name: &str,
     cache: &CacheDir,
     env: &BTreeMap<String, String>,
     progress: &dyn Fn(Progress),
 ) -> Result<Option<PathBuf>, PromptError> {
-    let Some((owner, model)) = named(name).filter(|_| !Path::new(name).exists()) else { return Ok(None) };
+    let Some((owner, model)) = parse_model_name(name).filter(|_| !Path::new(name).exists()) else { return Ok(None) };
     if let Some(folder) = cache_dir(env).and_then(|hugging_face| snapshot(&hugging_face, name)) {
         return Ok(Some(folder));
     }
     let folder = cache.dir.join("models").join(format!("{owner}--{model}"));
-    // It is fetched last: where it is, all the others are.
-    if folder.join(CONFIG).exists() && cache::recorded(&folder.join(CONFIG)) {
+    // Downloaded last: if it is there, all other files are.
+    if folder.join(CONFIG).exists() && cache::is_recorded(&folder.join(CONFIG)) {
         return Ok(Some(folder));
     }
-    let get = |file: &str| cache::keep_large(&folder.join(file), &homes(&cache.hub, owner, model, file), What::Model, progress);
-    let absent = |error: &FetchError| matches!(error.problem, Problem::Status(404));
+    let get = |file: &str| {
+        cache::obtain_large_file(&folder.join(file), &file_urls(&cache.hub, owner, model, file), Purpose::Model, progress)
+    };
+    let is_missing = |error: &FetchError| matches!(error.problem, Problem::Status(404));
     get(TOKENIZER)?;
     match get(INDEX) {
-        Ok(()) => shards(&folder.join(INDEX)).iter().try_for_each(|file| get(file))?,
-        Err(error) if absent(&error) => get(WHOLE)?,
+        Ok(()) => shard_files(&folder.join(INDEX)).iter().try_for_each(|file| get(file))?,
+        Err(error) if is_missing(&error) => get(WHOLE)?,
         Err(error) => return Err(error.into()),
     }
-    for file in OPTIONAL {
+    for file in MODEL_OPTIONAL {
         if let Err(error) = get(file)
-            && !absent(&error)
+            && !is_missing(&error)
         {
             return Err(error.into());
         }
@@ -80,17 +82,17 @@ pub fn model(
     Ok(Some(folder))
 }
 
-/// The files that an index names; never one outside its folder. A text that is not an index names none, and loading says so.
-fn shards(index: &Path) -> BTreeSet<String> {
+/// The files that an index lists, only inside its folder. An invalid index lists none; loading the model reports it.
+fn shard_files(index: &Path) -> BTreeSet<String> {
     let text = bounds::read_text(index, bounds::CONFIG).unwrap_or_default();
     let value: Value = serde_json::from_str(&text).unwrap_or_default();
     let names = value.get("weight_map").and_then(Value::as_object).into_iter().flat_map(|map| map.values());
-    let plain = |name: &&str| Path::new(name).file_name().is_some_and(|file| file == *name);
-    names.filter_map(Value::as_str).filter(plain).map(str::to_owned).collect()
+    let is_file_name = |name: &&str| Path::new(name).file_name().is_some_and(|file| file == *name);
+    names.filter_map(Value::as_str).filter(is_file_name).map(str::to_owned).collect()
 }
 
-/// Owner and name, where it can be a model's on a hub.
-fn named(name: &str) -> Option<(&str, &str)> {
+/// Owner and name, if it can be a model on a hub.
+fn parse_model_name(name: &str) -> Option<(&str, &str)> {
     let (owner, model) = name.split_once('/')?;
     let word = |part: &str| {
         let letters = part.chars().all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c));
@@ -99,9 +101,9 @@ fn named(name: &str) -> Option<(&str, &str)> {
     (word(owner) && word(model) && !model.ends_with(".json")).then_some((owner, model))
 }
 
-/// Where a hub has a model's file. The hub is known by the base address of its datasets; of a mirror that could be of
-/// either kind, both places are tried.
-fn homes(hub: &str, owner: &str, model: &str, file: &str) -> Vec<String> {
+/// The addresses of a file of a model. The hub is given by the base address of its datasets; for a mirror of an unknown hub, the
+/// addresses of both hubs are tried.
+fn file_urls(hub: &str, owner: &str, model: &str, file: &str) -> Vec<String> {
     let hub = hub.trim_end_matches('/');
     let base = hub.strip_suffix("/datasets").unwrap_or(hub);
     let modelscope = format!("{base}/models/{owner}/{model}/resolve/master/{file}");
@@ -136,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn a_model_s_tokenizer_comes_with_its_template_and_is_fetched_once() {
+    fn the_tokenizer_of_a_model_is_downloaded_once_with_its_template() {
         let (tokens, config) = files();
         let (address, asked) = hub(move |path| match path {
             "/org/model-1.5/resolve/main/tokenizer.json" => reply("200 OK", "", &tokens),
@@ -160,7 +162,7 @@ mod tests {
             ]
         );
         assert!(open(&spec, Seed(1), 0, &cache, &|_| ()).is_ok());
-        assert_eq!(asked.lock().unwrap().len(), first, "a second opening asks for nothing");
+        assert_eq!(asked.lock().unwrap().len(), first, "the second time nothing is requested");
         assert!(cache.dir.join("tokenizers/org--model-1.5/tokenizer.json.sha256").exists());
     }
 
@@ -185,34 +187,34 @@ mod tests {
     fn failures_name_the_address_the_file_and_the_reason() {
         let (address, _) = hub(|_| reply("401 Unauthorized", "", ""));
         let (_dir, cache) = cache(&address);
-        let tell = |name: &str, cache: &CacheDir| tokenizer(name, cache, &|_| (), &mut Vec::new()).unwrap_err().to_string();
-        let error = tell("org/gated", &cache);
+        let error = |name: &str, cache: &CacheDir| tokenizer(name, cache, &|_| (), &mut Vec::new()).unwrap_err().to_string();
+        let gated = error("org/gated", &cache);
         let base = address.trim_end_matches("/datasets/");
         let file = cache.dir.join("tokenizers/org--gated/tokenizer_config.json");
         let start = format!(
             "cannot download {base}/org/gated/resolve/main/tokenizer_config.json to {}: the server answered 401",
             file.display()
         );
-        assert!(error.starts_with(&start) && error.contains("dataset.tokenizer") && error.contains("LLMSCEN_HUB"), "{error}");
+        assert!(gated.starts_with(&start) && gated.contains("dataset.tokenizer") && gated.contains("LLMSCEN_HUB"), "{gated}");
 
         let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         let offline = CacheDir { hub: format!("http://127.0.0.1:{port}/datasets"), ..cache.clone() };
-        assert!(tell("org/model", &offline).contains("Connection refused"));
+        assert!(error("org/model", &offline).contains("Connection refused"));
         let (nothing, _) = hub(|_| reply("404 Not Found", "", ""));
         let nothing = CacheDir { hub: nothing, ..cache.clone() };
-        assert!(tell("org/none", &nothing).contains("tokenizer.json: the server answered 404"));
+        assert!(error("org/none", &nothing).contains("tokenizer.json: the server answered 404"));
         for path in ["/nowhere/model", "./models/qwen", "models/qwen/tokenizer.json", "qwen", "models/tokenizer.json"] {
-            assert!(tell(path, &nothing).starts_with(&format!("cannot read the tokenizer {path}: No such file")), "{path}");
+            assert!(error(path, &nothing).starts_with(&format!("cannot read the tokenizer {path}: No such file")), "{path}");
         }
     }
 
     #[test]
-    fn each_hub_has_its_own_places() {
-        let of = |hub| homes(hub, "org", "m", "f");
-        assert_eq!(of("https://www.modelscope.cn/datasets"), ["https://www.modelscope.cn/models/org/m/resolve/master/f"]);
-        assert_eq!(of("https://huggingface.co/datasets/"), ["https://huggingface.co/org/m/resolve/main/f"]);
+    fn each_hub_has_its_own_addresses() {
+        let urls = |hub| file_urls(hub, "org", "m", "f");
+        assert_eq!(urls("https://www.modelscope.cn/datasets"), ["https://www.modelscope.cn/models/org/m/resolve/master/f"]);
+        assert_eq!(urls("https://huggingface.co/datasets/"), ["https://huggingface.co/org/m/resolve/main/f"]);
         assert_eq!(
-            of("https://hf.example"),
+            urls("https://hf.example"),
             ["https://hf.example/org/m/resolve/main/f", "https://hf.example/models/org/m/resolve/master/f"]
         );
     }

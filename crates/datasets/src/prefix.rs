@@ -1,13 +1,12 @@
-//! `prefix`: groups of prompts that share a beginning, for tests of prefix caches.
+//! `prefix`: groups of prompts with a shared prefix, for tests of prefix caches.
 //!
-//! The groups take turns: prompt i belongs to group i mod N. With `order: shuffle` a bounded dataset is permuted as a
-//! whole, one without an end inside each turn of the N groups. A group's beginning has the same token ids in each of its
-//! prompts; what follows it is drawn for each prompt anew. Lengths count as those of `random`: the system message and the
-//! chat template come on top of beginning and rest. With `cache_bust` each prompt has a beginning of its own, of the
-//! same length, so that nothing is shared.
+//! Groups alternate: prompt i belongs to group i mod N. With `order: shuffle` a bounded dataset is permuted as a whole, an
+//! unbounded one within each N prompts. The prefix has the same token ids in all prompts of a group; the rest is different in
+//! every prompt. Lengths exclude the system message and the chat template, as in `random`. With `cache_bust` each prompt has a
+//! different prefix of the same length, so nothing is shared.
 
 use super::error::PromptError;
-use super::message::slot_of;
+use super::message::prompt_slot;
 use super::random::GENERATORS;
 use super::synthetic::{Lengths, SharedPrefix};
 use super::{Prompts, Setting};
@@ -21,60 +20,65 @@ use rand_chacha::ChaCha8Rng;
 use std::borrow::Cow;
 use std::sync::{Arc, OnceLock};
 
-/// Maximum number of groups: each keeps its beginning.
-const MOST: u64 = 1_000_000;
+/// Limit of the number of groups, whose prefixes are kept in memory.
+const MAX_GROUPS: u64 = 1_000_000;
 
 struct Prefix {
-    /// The beginnings, each drawn when its group is first requested.
+    /// By group; generated when the group is first requested.
     prefixes: Box<[OnceLock<Option<SharedPrefix>>]>,
     len: Option<u64>,
     slot: Slot,
     prefix_tokens: u64,
-    /// Of whole prompts, less the text in each.
+    /// Lengths of the text after the prefix.
     lengths: Lengths,
-    around: u64,
+    /// Tokens of prefix, system message and chat template.
+    base_tokens: u64,
     tokenizer: Arc<Tokenizer>,
     shuffled: bool,
     cycle: bool,
-    /// Each prompt has a beginning of its own.
-    bust: bool,
+    /// Each prompt has a different prefix.
+    cache_bust: bool,
     seed: Seed,
     first: u64,
 }
 
-/// Checks that such prompts can be made.
-pub fn open(
-    (groups, per_group): (u64, Option<u64>),
-    prefix_tokens: u64,
-    tokens: &Quantity,
-    setting: &Setting<'_>,
-) -> Result<impl Prompts + use<>, PromptError> {
-    let wrong = |reason: String| PromptError::Groups { reason };
-    if !(1..=MOST).contains(&groups) || per_group == Some(0) {
-        return Err(wrong(format!("1 to {MOST} groups of at least one prompt can be made")));
+/// The groups of the dataset.
+pub struct Groups {
+    pub groups: u64,
+    /// Prompts per group; None: no limit.
+    pub per_group: Option<u64>,
+    pub prefix_tokens: u64,
+}
+
+/// Checks that such prompts can be generated.
+pub fn open(groups: &Groups, tokens: &Quantity, setting: &Setting<'_>) -> Result<impl Prompts + use<>, PromptError> {
+    let Groups { groups, per_group, prefix_tokens } = *groups;
+    let error = |reason: String| PromptError::Groups { reason };
+    if !(1..=MAX_GROUPS).contains(&groups) || per_group == Some(0) {
+        return Err(error(format!("groups must be 1 to {MAX_GROUPS}, each with at least 1 prompt")));
     }
-    let len = per_group.map(|each| groups.checked_mul(each).ok_or_else(|| wrong("too many prompts".into()))).transpose()?;
+    let len = per_group.map(|each| groups.checked_mul(each).ok_or_else(|| error("too many prompts".into()))).transpose()?;
     let tokenizer = setting.tokenizer();
-    let slot = slot_of(&Prompt::default(), &tokenizer, setting.spec.system.as_deref())?;
-    let special = tokenizer.alone(&slot) - tokenizer.around(&slot);
-    let around = tokenizer.around(&slot) + prefix_tokens;
+    let slot = prompt_slot(&Prompt::default(), &tokenizer, setting.spec.system.as_deref())?;
+    let special = tokenizer.count_without_text(&slot) - tokenizer.count_template(&slot);
+    let base_tokens = tokenizer.count_template(&slot) + prefix_tokens;
     let prefix = Prefix {
         prefixes: (0..groups).map(|_| OnceLock::new()).collect(),
         len,
         slot,
         prefix_tokens,
-        lengths: Lengths::new("prefix", tokens, (special, around), setting)?,
-        around,
+        lengths: Lengths::new("prefix", tokens, special, base_tokens, setting)?,
+        base_tokens,
         tokenizer,
         shuffled: setting.spec.order == Order::Shuffle,
         cycle: setting.spec.on_exhausted == OnExhausted::Cycle,
-        bust: setting.spec.cache_bust,
+        cache_bust: setting.spec.cache_bust,
         seed: setting.seed.child("prefix"),
         first: setting.first,
     };
     let mut rng = prefix.rng(0, 0, 0);
-    let n = prefix.around + prefix.lengths.draw(&mut rng);
-    prefix.drawn(prefix.seed.child("group").child(0))?.continued(&prefix.tokenizer, n, &mut rng)?;
+    let n = prefix.base_tokens + prefix.lengths.draw(&mut rng);
+    prefix.draw_prefix(prefix.seed.child("group").child(0))?.continue_text(&prefix.tokenizer, n, &mut rng)?;
     Ok(prefix)
 }
 
@@ -84,30 +88,32 @@ impl Prefix {
         ChaCha8Rng::seed_from_u64(seed.0)
     }
 
-    fn drawn(&self, seed: Seed) -> Result<SharedPrefix, TokenError> {
+    fn draw_prefix(&self, seed: Seed) -> Result<SharedPrefix, TokenError> {
         SharedPrefix::draw(&self.tokenizer, &self.slot, self.prefix_tokens, seed)
     }
 
-    /// The beginning of a prompt: that of its group, or its own. A dataset that starts again does not repeat those.
+    /// The prefix of a prompt: that of its group, or with `cache_bust` a different one, which is not repeated when the dataset
+    /// starts again.
     fn shared_prefix(&self, group: u64, index: u64) -> Option<Cow<'_, SharedPrefix>> {
-        if self.bust {
-            return self.drawn(self.seed.child("bust").child(index)).ok().map(Cow::Owned);
+        if self.cache_bust {
+            return self.draw_prefix(self.seed.child("bust").child(index)).ok().map(Cow::Owned);
         }
         let seed = self.seed.child("group").child(group);
-        self.prefixes.get(group as usize)?.get_or_init(|| self.drawn(seed).ok()).as_ref().map(Cow::Borrowed)
+        self.prefixes.get(group as usize)?.get_or_init(|| self.draw_prefix(seed).ok()).as_ref().map(Cow::Borrowed)
     }
 
-    /// Group of a prompt, and its number there.
-    fn place(&self, position: u64) -> (u64, u64) {
+    /// The group of a prompt, and its number in the group.
+    fn group_member(&self, position: u64) -> (u64, u64) {
         let groups = self.prefixes.len() as u64;
-        let (member, turn) = (position / groups, position % groups);
+        let member = position / groups;
+        let turn = position % groups;
         match self.len {
             _ if !self.shuffled => (turn, member),
             Some(len) => {
-                let drawn = permuted(position, len, self.seed.child("order"));
+                let drawn = permute(position, len, self.seed.child("order"));
                 (drawn % groups, drawn / groups)
             }
-            None => (permuted(turn, groups, self.seed.child("order").child(member)), member),
+            None => (permute(turn, groups, self.seed.child("order").child(member)), member),
         }
     }
 }
@@ -120,10 +126,10 @@ impl Prompts for Prefix {
             Some(len) => index % len,
             None => index,
         };
-        let (group, member) = self.place(position);
+        let (group, member) = self.group_member(position);
         let prefix = self.shared_prefix(group, index)?;
-        let n = self.around + self.lengths.draw(&mut self.rng(group, member, 0));
-        let draw = |generator| prefix.continued(&self.tokenizer, n, &mut self.rng(group, member, generator)).ok();
+        let n = self.base_tokens + self.lengths.draw(&mut self.rng(group, member, 0));
+        let draw = |generator| prefix.continue_text(&self.tokenizer, n, &mut self.rng(group, member, generator)).ok();
         let prompt = Prompt {
             text: (1..=GENERATORS).find_map(draw)?,
             tokens: Some(n),
@@ -138,9 +144,9 @@ impl Prompts for Prefix {
         self.len
     }
 
-    /// Beginnings of their own never come again.
+    /// With `cache_bust` no prompt is repeated.
     fn distinct(&self) -> Option<u64> {
-        self.len.filter(|_| !self.bust)
+        self.len.filter(|_| !self.cache_bust)
     }
 
     fn dropped(&self) -> u64 {
@@ -148,14 +154,13 @@ impl Prompts for Prefix {
     }
 }
 
-/// Rounds of the network; four make a pseudo-random permutation of a good round function (Luby and Rackoff, "How to
-/// construct pseudorandom permutations from pseudorandom functions", 1988).
+/// Rounds of the Feistel network. Four make a pseudo-random permutation (Luby and Rackoff, "How to construct pseudorandom
+/// permutations from pseudorandom functions", 1988).
 const ROUNDS: u64 = 4;
 
-/// Where `index` comes in a permutation of `0..len` that is drawn from `seed`: a Feistel network over the next power of
-/// four, walked until it stays inside (Black and Rogaway, "Ciphers with arbitrary finite domains", 2002). An `index` at
-/// or above `len` is taken modulo `len`; `len` 0 gives 0.
-fn permuted(index: u64, len: u64, seed: Seed) -> u64 {
+/// The image of `index` modulo `len` in a random permutation of `0..len`; 0 where `len` is 0. It is a Feistel network over the next
+/// power of four, repeated until the result is below `len` (Black and Rogaway, "Ciphers with arbitrary finite domains", 2002).
+fn permute(index: u64, len: u64, seed: Seed) -> u64 {
     if len < 2 {
         return 0;
     }
@@ -208,8 +213,8 @@ mod tests {
             let spec = DatasetSpec { tokenizer, ..source(3, None, 300, Quantity::Fixed(20)) };
             let opened = opened(&spec, 0).unwrap();
             let tokenizer = opened.tokenizer.clone().unwrap();
-            let slot = slot_of(&Prompt::default(), &tokenizer, None).unwrap();
-            let (head, around) = (tokenizer.alone(&slot.front()) as usize, tokenizer.around(&slot));
+            let slot = prompt_slot(&Prompt::default(), &tokenizer, None).unwrap();
+            let (head, around) = (tokenizer.count_without_text(&slot.front()) as usize, tokenizer.count_template(&slot));
             let mut ids: BTreeMap<String, Vec<Vec<u32>>> = BTreeMap::new();
             for seq in 0..12 {
                 let prompt = prompt(&opened, seq);
@@ -230,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn groups_take_turns_and_an_end_is_an_end() {
+    fn groups_alternate_until_the_end() {
         let spec = source(2, Some(2), 8, Quantity::Uniform { low: 4, high: 9 });
         let bounded = opened(&spec, 0).unwrap();
         assert_eq!(groups(&bounded, 4), ["prefix-0", "prefix-1", "prefix-0", "prefix-1"]);
@@ -262,21 +267,21 @@ mod tests {
     }
 
     #[test]
-    fn busted_prompts_share_nothing_and_are_as_long() {
+    fn with_cache_bust_prompts_share_nothing_and_have_the_same_length() {
         let folder = CHATS[0].folder("byte-level");
         let tokenizer = Some(folder.path().display().to_string());
         let spec = DatasetSpec { tokenizer, ..source(2, Some(3), 40, Quantity::Fixed(20)) };
         let busted = DatasetSpec { cache_bust: true, ..spec.clone() };
         let (plain, own, later) = (opened(&spec, 0).unwrap(), opened(&busted, 0).unwrap(), opened(&busted, 4).unwrap());
         let tokenizer = own.tokenizer.clone().unwrap();
-        let slot = slot_of(&Prompt::default(), &tokenizer, None).unwrap();
-        let head = tokenizer.alone(&slot.front()) as usize;
+        let slot = prompt_slot(&Prompt::default(), &tokenizer, None).unwrap();
+        let head = tokenizer.count_without_text(&slot.front()) as usize;
         let mut beginnings = HashSet::new();
         // Two rounds: a dataset that starts again does not repeat its beginnings.
         for seq in 0..12 {
             let prompt = prompt(&own, seq);
-            assert_eq!(tokens_of(&prompt, &tokenizer, None), Some(tokenizer.around(&slot) + 60));
-            assert_eq!(prompt.tokens, Some(tokenizer.around(&slot) + 60));
+            assert_eq!(tokens_of(&prompt, &tokenizer, None), Some(tokenizer.count_template(&slot) + 60));
+            assert_eq!(prompt.tokens, Some(tokenizer.count_template(&slot) + 60));
             let whole = tokenizer.chat(&[json!({ "role": "user", "content": prompt.text })], None).unwrap();
             beginnings.insert(tokenizer.ids(&whole).unwrap()[head..head + 8].to_vec());
         }
@@ -292,25 +297,25 @@ mod tests {
         let tell = |spec: &DatasetSpec| opened(spec, 0).unwrap_err().to_string();
         assert_eq!(
             tell(&source(0, None, 8, Quantity::Fixed(4))),
-            "`prefix`: 1 to 1000000 groups of at least one prompt can be made"
+            "`prefix`: groups must be 1 to 1000000, each with at least 1 prompt"
         );
         assert_eq!(tell(&source(2, Some(u64::MAX), 8, Quantity::Fixed(4))), "`prefix`: too many prompts");
         let short = DatasetSpec { max_tokens: Some(10), ..source(2, None, 8, Quantity::Fixed(4)) };
-        assert!(tell(&short).starts_with("`tokens` of a prefix dataset: the length lies outside `prompt_tokens`"));
+        assert!(tell(&short).starts_with("`tokens` of a prefix dataset: the length is outside `prompt_tokens`"));
     }
 
     #[test]
     fn every_place_is_taken_once_and_the_seed_decides() {
         for len in [1u64, 2, 3, 4, 5, 16, 17, 1000] {
-            let order = |seed| (0..len).map(|index| permuted(index, len, Seed(seed))).collect::<Vec<_>>();
+            let order = |seed| (0..len).map(|index| permute(index, len, Seed(seed))).collect::<Vec<_>>();
             let mut sorted = order(1);
             sorted.sort_unstable();
             assert!(sorted.into_iter().eq(0..len), "{len}");
             assert_eq!(order(1), order(1));
             assert!(len < 1000 || order(1) != order(2));
         }
-        let fixed = (0..1000u64).filter(|&index| permuted(index, 1000, Seed(1)) == index).count();
+        let fixed = (0..1000u64).filter(|&index| permute(index, 1000, Seed(1)) == index).count();
         assert!(fixed < 10, "{fixed} of 1000 stay where they are");
-        assert!(permuted(u64::MAX, u64::MAX, Seed(1)) < u64::MAX);
+        assert!(permute(u64::MAX, u64::MAX, Seed(1)) < u64::MAX);
     }
 }

@@ -1,11 +1,10 @@
-//! `random`: text of an exact length, drawn anew for every request.
+//! `random`: random text of an exact length for every request.
 //!
-//! The length is that of the user's text as a prompt of its own, shared prefix included, as the load generators of vLLM and
-//! others count it; a system message and the chat template come on top. With `cache_bust` each prompt has a prefix of its
-//! own, of the same length.
+//! The length is that of the user's text with the shared prefix, without system message and chat template, as in the load
+//! generators of vLLM and others. With `cache_bust` each prompt has a different prefix of the same length.
 
 use super::error::PromptError;
-use super::message::slot_of;
+use super::message::prompt_slot;
 use super::synthetic::{Lengths, SharedPrefix};
 use super::{Prompts, Setting};
 use crate::token::{Slot, Tokenizer};
@@ -17,24 +16,24 @@ use rand_chacha::ChaCha8Rng;
 use std::borrow::Cow;
 use std::sync::Arc;
 
-/// Generators tried for one prompt: some lengths of some vocabularies are hard to hit.
+/// Random generators that are tried per prompt, because some lengths are hard to reach with some vocabularies.
 pub const GENERATORS: u64 = 4;
 
 struct Random {
     lengths: Lengths,
     /// Tokens of the system message and the chat template.
-    around: u64,
+    template_tokens: u64,
     prefix: SharedPrefix,
     slot: Slot,
     shared_prefix: u64,
-    /// Each prompt has a beginning of its own.
-    bust: bool,
+    /// Each prompt has a different prefix.
+    cache_bust: bool,
     tokenizer: Arc<Tokenizer>,
     seed: Seed,
     first: u64,
 }
 
-/// Checks that lengths can be drawn and text of such a length be made.
+/// Checks that prompts of these lengths can be generated.
 pub fn open(
     tokens: &Quantity,
     shared_prefix: u64,
@@ -42,17 +41,18 @@ pub fn open(
     notes: &mut Vec<String>,
 ) -> Result<impl Prompts + use<>, PromptError> {
     let tokenizer = setting.tokenizer();
-    let slot = slot_of(&Prompt::default(), &tokenizer, setting.spec.system.as_deref())?;
+    let slot = prompt_slot(&Prompt::default(), &tokenizer, setting.spec.system.as_deref())?;
     let seed = setting.seed.child("random");
     let prefix = SharedPrefix::draw(&tokenizer, &slot, shared_prefix, seed.child("prefix"))?;
-    let around = tokenizer.around(&slot);
-    let lengths = Lengths::new("random", tokens, (prefix.alone() - around, around), setting)?;
+    let template_tokens = tokenizer.count_template(&slot);
+    let lengths = Lengths::new("random", tokens, prefix.count() - template_tokens, template_tokens, setting)?;
     notes.extend(lengths.note(seed));
-    let bust = setting.spec.cache_bust && shared_prefix > 0;
-    let random = Random { lengths, around, prefix, slot, shared_prefix, bust, tokenizer, seed, first: setting.first };
+    let cache_bust = setting.spec.cache_bust && shared_prefix > 0;
+    let random =
+        Random { lengths, template_tokens, prefix, slot, shared_prefix, cache_bust, tokenizer, seed, first: setting.first };
     let mut rng = random.rng(setting.first, 0);
-    let n = around + random.lengths.draw(&mut rng);
-    random.prefix.continued(&random.tokenizer, n, &mut rng)?;
+    let n = template_tokens + random.lengths.draw(&mut rng);
+    random.prefix.continue_text(&random.tokenizer, n, &mut rng)?;
     Ok(random)
 }
 
@@ -61,9 +61,9 @@ impl Random {
         ChaCha8Rng::seed_from_u64(self.seed.child(index).child(generator).0)
     }
 
-    /// The beginning of a prompt: that of all, or its own.
+    /// The prefix of a prompt: the common one, or a different one.
     fn shared_prefix(&self, index: u64) -> Option<Cow<'_, SharedPrefix>> {
-        if !self.bust {
+        if !self.cache_bust {
             return Some(Cow::Borrowed(&self.prefix));
         }
         let seed = self.seed.child("bust").child(index);
@@ -74,9 +74,9 @@ impl Random {
 impl Prompts for Random {
     fn session(&self, seq: u64) -> Option<Session> {
         let index = self.first.wrapping_add(seq);
-        let n = self.around + self.lengths.draw(&mut self.rng(index, 0));
+        let n = self.template_tokens + self.lengths.draw(&mut self.rng(index, 0));
         let prefix = self.shared_prefix(index)?;
-        let draw = |generator| prefix.continued(&self.tokenizer, n, &mut self.rng(index, generator)).ok();
+        let draw = |generator| prefix.continue_text(&self.tokenizer, n, &mut self.rng(index, generator)).ok();
         let text = (1..=GENERATORS).find_map(draw)?;
         let prompt = Prompt { text, tokens: Some(n), approximate: self.tokenizer.approximate(), ..Prompt::default() };
         Some(Session { turns: vec![prompt] })
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn the_next_case_goes_on_where_the_last_one_ended() {
+    fn the_next_case_continues_where_the_last_one_ended() {
         let (one, two) =
             (opened(Quantity::Fixed(8), (None, None), 0).unwrap(), opened(Quantity::Fixed(8), (None, None), 10).unwrap());
         assert_eq!(prompt(&one, 13), prompt(&two, 3));
@@ -147,13 +147,13 @@ mod tests {
     }
 
     #[test]
-    fn lengths_that_cannot_be_are_refused_before_the_run() {
+    fn impossible_lengths_are_errors_before_the_run() {
         let item = Quantity::Item("n".into());
         let none = Quantity::Uniform { low: 2, high: 1 };
         for (tokens, bounds, reason) in [
-            (item, (None, None), "there are no rows"),
-            (none, (None, None), "the distribution does not exist"),
-            (Quantity::Fixed(9), (None, Some(8)), "the length lies outside"),
+            (item, (None, None), "this kind of dataset has no rows"),
+            (none, (None, None), "the distribution is invalid"),
+            (Quantity::Fixed(9), (None, Some(8)), "the length is outside"),
             (Quantity::Normal { mean: 5.0, sd: 1.0 }, (Some(9), Some(8)), "`prompt_tokens` has a `min` above"),
         ] {
             let error = opened(tokens, bounds, 0).unwrap_err().to_string();
@@ -179,7 +179,7 @@ mod tests {
                 let (_folder, spec) = chatting(chat, kind, Quantity::Uniform { low: 180, high: 220 }, 50);
                 let opened = open_spec(&spec).unwrap();
                 let tokenizer = opened.tokenizer.clone().unwrap();
-                let slot = slot_of(&Prompt::default(), &tokenizer, spec.system.as_deref()).unwrap();
+                let slot = prompt_slot(&Prompt::default(), &tokenizer, spec.system.as_deref()).unwrap();
                 let prompts: Vec<Prompt> = (0..20).map(|seq| prompt(&opened, seq)).collect();
                 let read = |prompt: &Prompt| {
                     let messages =
@@ -189,12 +189,12 @@ mod tests {
                 let ids: Vec<Vec<u32>> = prompts.iter().map(read).collect();
                 for (prompt, ids) in prompts.iter().zip(&ids) {
                     assert_eq!(prompt.tokens, Some(ids.len() as u64), "{} {kind}", chat.name);
-                    let around = tokenizer.around(&slot);
+                    let around = tokenizer.count_template(&slot);
                     assert!(around > 0 && (180 + around..=220 + around).contains(&(ids.len() as u64)), "{} {kind}", chat.name);
                     assert_eq!(tokens_of(prompt, &tokenizer, spec.system.as_deref()), prompt.tokens);
                 }
                 let shared = ids[1..].iter().map(|each| each.iter().zip(&ids[0]).take_while(|(a, b)| a == b).count()).min();
-                let wanted = tokenizer.alone(&slot.front()) as usize + 50;
+                let wanted = tokenizer.count_without_text(&slot.front()) as usize + 50;
                 assert!((wanted..wanted + 3).contains(&shared.unwrap()), "{} {kind}: {shared:?} of {wanted}", chat.name);
                 assert!(ids.iter().map(Vec::len).collect::<HashSet<_>>().len() > 8);
                 assert_eq!(prompts.iter().map(|prompt| &prompt.text).collect::<HashSet<_>>().len(), 20);
@@ -222,10 +222,7 @@ mod tests {
     fn a_length_that_the_shared_prefix_uses_up_is_an_error_or_drawn_again() {
         let (_folder, spec) = chatting(&CHATS[0], "byte-level", Quantity::Fixed(20), 20);
         let error = open_spec(&spec).unwrap_err().to_string();
-        assert_eq!(
-            error,
-            "`tokens` of a random dataset: 20 tokens are too few: the shared prefix and special tokens alone are 20"
-        );
+        assert_eq!(error, "`tokens` of a random dataset: 20 tokens are too few: the shared prefix and special tokens have 20");
         let (_folder, spec) = chatting(&CHATS[0], "byte-level", Quantity::Uniform { low: 1, high: 60 }, 20);
         let opened = open_spec(&spec).unwrap();
         assert!(opened.notes[0].contains("are drawn again"), "{:?}", opened.notes);
@@ -252,7 +249,7 @@ mod tests {
                 assert_eq!(tokens_of(&prompt, &tokenizer, None), prompt.tokens);
                 prompt.tokens.unwrap()
             });
-            let around = tokenizer.around(&slot_of(&Prompt::default(), &tokenizer, None).unwrap());
+            let around = tokenizer.count_template(&prompt_slot(&Prompt::default(), &tokenizer, None).unwrap());
             assert_eq!(lengths, [60 + around; 2], "{kind} {templated}");
             assert_eq!(around > 0, templated, "{kind}");
         }
@@ -274,6 +271,6 @@ mod tests {
         let tokenizer = Some(folder.path().display().to_string());
         let spec = DatasetSpec { tokenizer, ..DatasetSpec::of(Source::Random { tokens: Quantity::Fixed(9), shared_prefix: 0 }) };
         let error = open_spec(&spec).unwrap_err().to_string();
-        assert_eq!(error, "the tokenizer's chat template refuses the messages: no system (line 1)");
+        assert_eq!(error, "the chat template rejects the messages: no system (line 1)");
     }
 }

@@ -1,12 +1,12 @@
-//! `rerank`: a query, and documents to rank.
+//! `rerank`: a query with documents to rank.
 
 use super::file::{FormatOptions, Kind, Parse, Row, RowParser};
 use llmscen_core::dataset::Source;
 use llmscen_core::prompt::Prompt;
 use serde_json::Value;
 
-/// Rows with a `query` and `documents`, or with `positive` and `negative` documents as MTEB has them. `item.query` and
-/// `item.documents` are what is sent. Tokens are those of the query and of each document.
+/// Rows with a `query` and `documents`, or with `positive` and `negative` documents as in MTEB. The request
+/// contains `item.query` and `item.documents`. The tokens of the query and all documents are counted.
 pub const KIND: Kind = Kind {
     name: "rerank",
     formats: FormatOptions {
@@ -15,7 +15,7 @@ pub const KIND: Kind = Kind {
         list_columns: &["documents", "positive", "negative", "passages"],
     },
     parse: Parse::Row(parse),
-    words: Some(words),
+    words: Some(query_and_documents),
     expected: "rows such as `{\"query\": \"…\", \"documents\": [\"…\"]}` or with `positive` and `negative`",
     builtin: Some(include_str!("../data/rerank.jsonl")),
     remote: None,
@@ -26,19 +26,23 @@ const DOCUMENTS: [&str; 2] = ["documents", "passages"];
 fn parse(row: Row<'_>, parser: &RowParser) -> Result<Vec<Prompt>, String> {
     let query = row.text(&["query", "question"])?;
     let mut documents = match row.get(&DOCUMENTS) {
-        Some((name, value)) => texts(&name, value)?,
+        Some((name, value)) => parse_documents(&name, value)?,
         None => [row.get(&["positive"]), row.get(&["negative"])]
             .into_iter()
             .flatten()
-            .map(|(name, value)| texts(&name, value))
+            .map(|(name, value)| parse_documents(&name, value))
             .collect::<Result<Vec<_>, _>>()?
             .concat(),
     };
     if documents.is_empty() {
-        return Err(if row.get(&DOCUMENTS).is_some() { "there are no documents".into() } else { row.lacks(&DOCUMENTS[..1]) });
+        return Err(if row.get(&DOCUMENTS).is_some() {
+            "the row has no documents".into()
+        } else {
+            row.missing_field(&DOCUMENTS[..1])
+        });
     }
-    if let Source::Rerank { documents: Some(most) } = parser.spec.source {
-        documents.truncate(usize::try_from(most).unwrap_or(usize::MAX));
+    if let Source::Rerank { documents: Some(max) } = parser.spec.source {
+        documents.truncate(usize::try_from(max).unwrap_or(usize::MAX));
     }
     let mut fields = row.into_fields();
     fields.insert("query".into(), query.clone().into());
@@ -46,14 +50,14 @@ fn parse(row: Row<'_>, parser: &RowParser) -> Result<Vec<Prompt>, String> {
     Ok(vec![Prompt { text: query, fields: fields.into(), ..Prompt::default() }])
 }
 
-/// Texts, or mappings with a `text`, or one text alone. They are sent as they are.
-fn texts(name: &str, value: &Value) -> Result<Vec<Value>, String> {
-    let read;
+/// A list of texts or of mappings with a `text`, or a single one. They are sent unchanged.
+fn parse_documents(name: &str, value: &Value) -> Result<Vec<Value>, String> {
+    let parsed;
     let list = match value {
         Value::Array(list) => list.as_slice(),
         Value::String(text) if text.trim_start().starts_with('[') => {
-            read = serde_json::from_str::<Vec<Value>>(text).unwrap_or_else(|_| vec![value.clone()]);
-            &read
+            parsed = serde_json::from_str::<Vec<Value>>(text).unwrap_or_else(|_| vec![value.clone()]);
+            &parsed
         }
         one => std::slice::from_ref(one),
     };
@@ -61,11 +65,11 @@ fn texts(name: &str, value: &Value) -> Result<Vec<Value>, String> {
     if list.iter().all(is_document) {
         Ok(list.to_vec())
     } else {
-        Err(format!("`{name}` holds what is neither a text nor has a `text`"))
+        Err(format!("`{name}` has an element that is neither a text nor a mapping with `text`"))
     }
 }
 
-fn words(prompt: &Prompt) -> String {
+fn query_and_documents(prompt: &Prompt) -> String {
     let documents = prompt.fields.get("documents").and_then(Value::as_array).into_iter().flatten();
     let documents = documents.filter_map(|value| value.as_str().or_else(|| value.get("text")?.as_str()));
     std::iter::once(prompt.text.as_str()).chain(documents).collect::<Vec<_>>().join("\n")
@@ -110,10 +114,13 @@ mod tests {
     #[test]
     fn rows_without_documents_do_not_fit() {
         for (row, problem) in [
-            (json!({ "query": "q" }), "the row has no `documents` (it has: query)"),
-            (json!({ "query": "q", "documents": [] }), "there are no documents"),
-            (json!({ "query": "q", "documents": [1] }), "`documents` holds what is neither a text nor has a `text`"),
-            (json!({ "documents": ["a"] }), "the row has no `query` or `question` (it has: documents)"),
+            (json!({ "query": "q" }), "the row has no `documents` (fields: query)"),
+            (json!({ "query": "q", "documents": [] }), "the row has no documents"),
+            (
+                json!({ "query": "q", "documents": [1] }),
+                "`documents` has an element that is neither a text nor a mapping with `text`",
+            ),
+            (json!({ "documents": ["a"] }), "the row has no `query` or `question` (fields: documents)"),
         ] {
             let (_dir, path) = file("a.jsonl", row.to_string());
             let strict = DatasetSpec { strict: true, ..spec(Source::Rerank { documents: None }, &path) };

@@ -1,10 +1,11 @@
-//! `speed_benchmark`: the prompt lengths by which model cards state speeds.
+//! `speed_benchmark`: the prompt lengths of the speed tables in model cards.
 //!
-//! Each length in turn, exact with system message and chat template, 2048 tokens out. A length's prose is written once;
-//! a prompt differs by its first words, so that no cache knows it, and only those are tokenized for each.
+//! The lengths alternate and include system message and chat template; 2048 tokens are generated. The text of a length is
+//! generated once. Prompts of a length differ in their first words, so prefix caches do not match, and only these are
+//! tokenized per prompt.
 
 use super::error::PromptError;
-use super::message::slot_of;
+use super::message::prompt_slot;
 use super::random::GENERATORS;
 use super::{Prompts, Setting};
 use crate::token::{Slot, Text, TokenError, Tokenizer};
@@ -16,21 +17,21 @@ use rand_chacha::ChaCha8Rng;
 use serde_json::{Map, Value, json};
 use std::sync::Arc;
 
-/// The questions that ship with the tool.
+/// The built-in questions, of which the text consists.
 const QUESTIONS: &str = include_str!("../data/openqa.jsonl");
 const SHORT: [u64; 5] = [96, 2048, 6144, 14336, 30720];
 const LONG: [u64; 2] = [63488, 129_024];
-/// Output tokens per request, exactly.
+/// Exact number of output tokens per request.
 const OUTPUT: u64 = 2048;
-/// Tokens of the words that differ.
+/// Tokens of the words that differ between prompts.
 const HEAD: u64 = 24;
 
 /// Prompts of one length.
 struct Class {
     tokens: u64,
-    /// Behind the words that differ.
+    /// The text after the words that differ.
     body: String,
-    /// Their place.
+    /// The place of the words that differ.
     slot: Slot,
 }
 
@@ -41,29 +42,29 @@ struct Speed {
     first: u64,
 }
 
-/// Writes the prose of every length that `prompt_tokens` admits.
+/// Generates the text of every length inside `prompt_tokens`.
 pub fn open(long: bool, setting: &Setting<'_>) -> Result<impl Prompts + use<>, PromptError> {
-    let wrong = |reason: String| PromptError::Length { kind: "speed_benchmark", reason };
+    let error = |reason: String| PromptError::Length { kind: "speed_benchmark", reason };
     let tokenizer = setting.tokenizer();
-    let slot = slot_of(&Prompt::default(), &tokenizer, setting.spec.system.as_deref())?;
+    let slot = prompt_slot(&Prompt::default(), &tokenizer, setting.spec.system.as_deref())?;
     let seed = setting.seed.child("speed");
-    let alone = tokenizer.alone(&slot);
+    let base_tokens = tokenizer.count_without_text(&slot);
     let lengths: &[u64] = if long { &LONG } else { &SHORT };
     let admitted: Vec<u64> = lengths.iter().copied().filter(|n| setting.admits(Some(*n))).collect();
     match admitted.first() {
-        None => return Err(wrong(format!("none of {lengths:?} lies inside `prompt_tokens`"))),
-        Some(least) if *least <= alone => {
-            return Err(wrong(format!("{least} are too few: system message and chat template alone are {alone}")));
+        None => return Err(error(format!("none of {lengths:?} is inside `prompt_tokens`"))),
+        Some(shortest) if *shortest <= base_tokens => {
+            return Err(error(format!("{shortest} tokens are too few: system message and chat template have {base_tokens}")));
         }
         Some(_) => {}
     }
     let prose = prose(seed);
-    let class = |tokens| Class::write(tokens, alone, &slot, &prose, &tokenizer, seed);
+    let class = |tokens| Class::generate(tokens, base_tokens, &slot, &prose, &tokenizer, seed);
     let classes = admitted.into_iter().map(class).collect::<Result<Vec<Class>, TokenError>>()?;
     Ok(Speed { classes, tokenizer, seed, first: setting.first })
 }
 
-/// Those questions, in several orders, each a text of its own.
+/// The questions in several orders, separated by line breaks.
 fn prose(seed: Seed) -> String {
     let rows = QUESTIONS.lines();
     let row = |row: &str| serde_json::from_str::<Value>(row).ok()?.get("question")?.as_str().map(str::to_owned);
@@ -77,16 +78,23 @@ fn prose(seed: Seed) -> String {
 }
 
 impl Class {
-    fn write(tokens: u64, alone: u64, slot: &Slot, prose: &str, tokenizer: &Tokenizer, seed: Seed) -> Result<Class, TokenError> {
+    fn generate(
+        tokens: u64,
+        base_tokens: u64,
+        slot: &Slot,
+        prose: &str,
+        tokenizer: &Tokenizer,
+        seed: Seed,
+    ) -> Result<Class, TokenError> {
         let mut rng = ChaCha8Rng::seed_from_u64(seed.child("class").child(tokens).0);
-        if tokens < alone + 2 * HEAD {
+        if tokens < base_tokens + 2 * HEAD {
             return Ok(Class { tokens, body: String::new(), slot: slot.clone() });
         }
-        let head = tokenizer.exactly(HEAD, &Slot::default(), &mut rng)? + ".";
+        let head = tokenizer.random_text(HEAD, &Slot::default(), &mut rng)? + ".";
         let text = Text { text: prose, more: prose, from: 0 };
-        let body = format!("\n{}", tokenizer.fitted(tokens, &slot.behind(&format!("{head}\n")), text, &mut rng)?);
+        let body = format!("\n{}", tokenizer.fit_text(tokens, &slot.behind(&format!("{head}\n")), text, &mut rng)?);
         let slot = tokenizer.ahead(slot, &head, &body, tokens);
-        slot.map(|slot| Class { tokens, body, slot }).ok_or(TokenError::NoFit { wanted: tokens, nearest: alone })
+        slot.map(|slot| Class { tokens, body, slot }).ok_or(TokenError::NoFit { wanted: tokens, nearest: base_tokens })
     }
 }
 
@@ -95,7 +103,7 @@ impl Prompts for Speed {
         let index = self.first.wrapping_add(seq);
         let class = self.classes.get((index % self.classes.len() as u64) as usize)?;
         let rng = |generator| ChaCha8Rng::seed_from_u64(self.seed.child(index).child(generator).0);
-        let draw = |generator| self.tokenizer.exactly(class.tokens, &class.slot, &mut rng(generator)).ok();
+        let draw = |generator| self.tokenizer.random_text(class.tokens, &class.slot, &mut rng(generator)).ok();
         let head = (0..GENERATORS).find_map(draw)?;
         let prompt = Prompt {
             text: format!("{head}{}", class.body),
@@ -184,6 +192,6 @@ mod tests {
         assert_ne!(prompt(&one, 1).text, prompt(&one, 4).text);
         let none = DatasetSpec { max_tokens: Some(9), ..spec };
         let error = opened(&none, 0).unwrap_err().to_string();
-        assert!(error.ends_with("none of [96, 2048, 6144, 14336, 30720] lies inside `prompt_tokens`"), "{error}");
+        assert!(error.ends_with("none of [96, 2048, 6144, 14336, 30720] is inside `prompt_tokens`"), "{error}");
     }
 }

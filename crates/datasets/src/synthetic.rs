@@ -1,4 +1,4 @@
-//! What synthetic prompts have in common: lengths that are drawn, and a shared beginning.
+//! What kinds of synthetic prompts share: random lengths and a shared prefix.
 
 use super::Setting;
 use super::error::PromptError;
@@ -11,76 +11,71 @@ use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use serde_json::Map;
 
-/// Draws of a length that cannot be before it is moved to the nearest that can, and draws that are tried for the note.
+/// Draws of a length outside the bounds before the nearest bound is used, and draws that are tried for the note.
 const REDRAWS: usize = 1000;
 
-fn bounds(setting: &Setting<'_>) -> (u64, u64) {
-    (setting.spec.min_tokens.unwrap_or(0), setting.spec.max_tokens.unwrap_or(u64::MAX))
-}
-
-/// A length and the bounds that it stays inside of: one outside is drawn again.
+/// A distribution of prompt lengths with bounds. A length outside the bounds is drawn again.
 #[derive(Debug)]
 pub struct Lengths {
     tokens: Quantity,
     low: u64,
     high: u64,
-    /// Special tokens and those of the shared prefix, of which a length must be more.
+    /// Special tokens and tokens of the shared prefix. A length must exceed them.
     shared: u64,
 }
 
 impl Lengths {
-    /// Lengths in which `shared` tokens are taken already, and which have `around` tokens around them that `prompt_tokens` bounds too.
+    /// Lengths that include `shared` tokens. `template_tokens` are added to a length before it is compared with `prompt_tokens`.
     ///
     /// # Errors
-    /// A length that cannot be drawn, is outside `prompt_tokens`, or leaves no token for the prompt's own text.
+    /// A length that cannot be drawn, is outside `prompt_tokens`, or leaves no token for the text.
     pub fn new(
         kind: &'static str,
         tokens: &Quantity,
-        (shared, around): (u64, u64),
+        shared: u64,
+        template_tokens: u64,
         setting: &Setting<'_>,
     ) -> Result<Lengths, PromptError> {
-        let (min, high) = bounds(setting);
-        let (min, high) = (min.saturating_sub(around), high.saturating_sub(around));
-        // Only a text alone may be empty.
-        let low = if shared + around == 0 { min } else { min.max(shared + 1) };
-        Lengths { tokens: tokens.clone(), low, high, shared }.checked(kind, min)
+        let min = setting.spec.min_tokens.unwrap_or(0).saturating_sub(template_tokens);
+        let high = setting.spec.max_tokens.unwrap_or(u64::MAX).saturating_sub(template_tokens);
+        // A text may be empty only where nothing else is sent.
+        let low = if shared + template_tokens == 0 { min } else { min.max(shared + 1) };
+        Lengths { tokens: tokens.clone(), low, high, shared }.check(kind, min)
     }
 
-    fn checked(self, kind: &'static str, min: u64) -> Result<Lengths, PromptError> {
-        let wrong = |reason: String| Err(PromptError::Length { kind, reason });
+    fn check(self, kind: &'static str, min: u64) -> Result<Lengths, PromptError> {
+        let error = |reason: String| Err(PromptError::Length { kind, reason });
         if matches!(self.tokens, Quantity::Item(_)) {
-            return wrong("there are no rows that a length could be taken from; give a number or a distribution".into());
+            return error("this kind of dataset has no rows with a length; use a number or a distribution".into());
         }
         if min > self.high {
-            return wrong("`prompt_tokens` has a `min` above its `max`".into());
+            return error("`prompt_tokens` has a `min` above its `max`".into());
         }
         if draw(&self.tokens, &Map::new(), &mut ChaCha8Rng::seed_from_u64(0)).is_none() {
-            return wrong("the distribution does not exist".into());
+            return error("the distribution is invalid".into());
         }
-        let most = match self.tokens {
+        let max = match self.tokens {
             Quantity::Fixed(n) | Quantity::Uniform { high: n, .. } => n.min(self.high),
             _ => self.high,
         };
-        if most <= self.shared && self.shared > 0 {
-            return wrong(format!("{most} tokens are too few: the shared prefix and special tokens alone are {}", self.shared));
+        if max <= self.shared && self.shared > 0 {
+            return error(format!("{max} tokens are too few: the shared prefix and special tokens have {}", self.shared));
         }
         if let Quantity::Fixed(n) = self.tokens
             && !(self.low..=self.high).contains(&n)
         {
-            return wrong("the length lies outside `prompt_tokens`, so that nothing would be left".into());
+            return error("the length is outside `prompt_tokens`, so no prompt would be left".into());
         }
         Ok(self)
     }
 
-    /// What a reader of the report must know of lengths that the distribution has and no prompt can.
+    /// A note for the report on lengths of the distribution that no prompt can have.
     pub fn note(&self, seed: Seed) -> Option<String> {
         let mut rng = ChaCha8Rng::seed_from_u64(seed.child("note").0);
-        let short = |_| draw(&self.tokens, &Map::new(), &mut rng).is_some_and(|n| n <= self.shared);
+        let too_short = |_| draw(&self.tokens, &Map::new(), &mut rng).is_some_and(|n| n <= self.shared);
         let shared = self.shared;
-        (shared > 0 && (0..REDRAWS).any(short)).then(|| {
-            format!(
-                "prompt lengths of {shared} tokens and fewer are drawn again: the shared prefix and special tokens are as many"
-            )
+        (shared > 0 && (0..REDRAWS).any(too_short)).then(|| {
+            format!("prompt lengths of up to {shared} tokens are drawn again: the shared prefix and special tokens have {shared}")
         })
     }
 
@@ -97,62 +92,62 @@ impl Lengths {
     }
 }
 
-/// Tokens behind a prefix with which it is tried.
+/// Tokens of the text after a prefix that is tested.
 const TRIAL: u64 = 8;
 
-/// A shared beginning of the user's text, and the place behind it.
+/// A shared beginning of the user's text, and the place after it.
 #[derive(Clone, Debug)]
 pub struct SharedPrefix {
     /// Empty: nothing is shared.
     text: String,
     slot: Slot,
-    /// Tokens of all but the text that is yet to come.
-    alone: u64,
+    /// Tokens of everything except the text after the prefix.
+    count: u64,
 }
 
 impl SharedPrefix {
-    /// A beginning of `tokens` tokens, drawn from `seed`, whose ids stay the same whatever follows.
+    /// A random prefix of `tokens` tokens whose ids do not depend on the text after it.
     ///
     /// # Errors
     /// No such text was found.
     pub fn draw(tokenizer: &Tokenizer, slot: &Slot, tokens: u64, seed: Seed) -> Result<SharedPrefix, TokenError> {
-        let around = tokenizer.alone(slot);
+        let base = tokenizer.count_without_text(slot);
         if tokens == 0 {
-            return Ok(SharedPrefix { text: String::new(), slot: slot.clone(), alone: around });
+            return Ok(SharedPrefix { text: String::new(), slot: slot.clone(), count: base });
         }
         let front = slot.front();
-        let length = tokenizer.alone(&front) + tokens;
-        let mut refused = TokenError::NoFit { wanted: length, nearest: 0 };
+        let length = tokenizer.count_without_text(&front) + tokens;
+        let mut last_error = TokenError::NoFit { wanted: length, nearest: 0 };
         for generator in 0..GENERATORS {
             let mut rng = ChaCha8Rng::seed_from_u64(seed.child(generator).0);
-            let text = match tokenizer.exactly(length, &front, &mut rng) {
+            let text = match tokenizer.random_text(length, &front, &mut rng) {
                 Ok(text) => text,
                 Err(error) => {
-                    refused = error;
+                    last_error = error;
                     continue;
                 }
             };
             let Some(slot) = tokenizer.behind(slot, &text) else { continue };
-            let prefix = SharedPrefix { text, slot, alone: around + tokens };
-            match prefix.continued(tokenizer, prefix.alone + TRIAL, &mut rng) {
+            let prefix = SharedPrefix { text, slot, count: base + tokens };
+            match prefix.continue_text(tokenizer, prefix.count + TRIAL, &mut rng) {
                 Ok(_) => return Ok(prefix),
-                Err(error) => refused = error,
+                Err(error) => last_error = error,
             }
         }
-        Err(refused)
+        Err(last_error)
     }
 
-    /// Tokens of all that the model reads but the text that is yet to come.
-    pub fn alone(&self) -> u64 {
-        self.alone
+    /// Tokens of everything that the model reads except the text after the prefix.
+    pub fn count(&self) -> u64 {
+        self.count
     }
 
-    /// The user's text, this beginning included, with which the model reads exactly `n` tokens in all.
+    /// A text that begins with the prefix, with which the model reads exactly `n` tokens in total.
     ///
     /// # Errors
     /// No such text was found.
-    pub fn continued(&self, tokenizer: &Tokenizer, n: u64, rng: &mut impl Rng) -> Result<String, TokenError> {
-        let rest = tokenizer.exactly(n, &self.slot, rng)?;
+    pub fn continue_text(&self, tokenizer: &Tokenizer, n: u64, rng: &mut impl Rng) -> Result<String, TokenError> {
+        let rest = tokenizer.random_text(n, &self.slot, rng)?;
         Ok(if self.text.is_empty() { rest } else { format!("{} {rest}", self.text) })
     }
 }

@@ -9,7 +9,7 @@ use std::net::TcpListener;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 
-/// A file of that name, and the folder that goes with it.
+/// A file of this name in a temporary folder.
 pub fn file(name: &str, bytes: impl AsRef<[u8]>) -> (tempfile::TempDir, String) {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join(name);
@@ -22,7 +22,7 @@ pub fn spec(source: Source, path: &str) -> DatasetSpec {
     DatasetSpec { path: Some(path.to_owned()), ..DatasetSpec::of(source) }
 }
 
-/// The same as conversations.
+/// The same with `dataset.turns`.
 pub fn talks(source: Source, path: &str) -> DatasetSpec {
     DatasetSpec { turns: Some(Turns::default()), ..spec(source, path) }
 }
@@ -44,12 +44,12 @@ pub fn texts(spec: &DatasetSpec) -> Vec<String> {
     all(spec).into_iter().map(|turns| turns[0].text.clone()).collect()
 }
 
-/// A hub that gives each path its answer, and the list of requested paths.
+/// A hub with this response to each path, and the list of requested paths.
 pub fn hub(answer: impl Fn(&str) -> String + Send + 'static) -> (String, Arc<Mutex<Vec<String>>>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = format!("http://{}/datasets/", listener.local_addr().unwrap());
-    let asked = Arc::new(Mutex::new(Vec::new()));
-    let log = asked.clone();
+    let requested = Arc::new(Mutex::new(Vec::new()));
+    let log = requested.clone();
     std::thread::spawn(move || {
         for stream in listener.incoming() {
             let mut stream = BufReader::new(stream.unwrap());
@@ -61,10 +61,10 @@ pub fn hub(answer: impl Fn(&str) -> String + Send + 'static) -> (String, Arc<Mut
             let _ = stream.get_mut().write_all(reply.as_bytes());
         }
     });
-    (address, asked)
+    (address, requested)
 }
 
-/// An answer with a body.
+/// A response with a body.
 pub fn reply(status: &str, headers: &str, body: &str) -> String {
     format!("HTTP/1.1 {status}\r\nconnection: close\r\ncontent-length: {}\r\n{headers}\r\n{body}", body.len())
 }

@@ -1,6 +1,4 @@
-//! Tokenizers: counting, and text of an exact length.
-//!
-//! No other module uses the `tokenizers` crate.
+//! Tokenizers: token counts, and text of an exact length. Only this module uses the `tokenizers` crate.
 
 mod chat;
 mod config;
@@ -27,101 +25,99 @@ use tokenizers::models::bpe::{BPE, Merges, Vocab};
 use tokenizers::pre_tokenizers::byte_level::ByteLevel;
 use tokenizers::{PostProcessor, PostProcessorWrapper};
 
-/// A tokenizer, shared freely between threads.
+/// A tokenizer, which can be shared between threads.
 #[derive(Debug)]
 pub struct Tokenizer {
     inner: tokenizers::Tokenizer,
     chat: Option<ChatTemplate>,
     approximate: bool,
-    /// Special tokens that the server puts around a prompt of plain text: `<s>`, or `[CLS]` and `[SEP]`.
-    around: u64,
-    /// Special tokens that a server puts around plain text, whether or not prompts are sent as that.
-    special: u64,
-    /// What random text is drawn from; made on first use, for it walks the whole vocabulary.
+    /// Special tokens that the server adds to a prompt: `<s>`, or `[CLS]` and `[SEP]` for plain text, none for messages.
+    prompt_special: u64,
+    /// Special tokens that the server adds to plain text.
+    plain_text_special: u64,
+    /// The tokens of random text; computed at the first use, because that decodes the whole vocabulary.
     pool: OnceLock<fit::Pool>,
 }
 
-/// What the special tokens around a text are found with.
+/// The text with which the special tokens around a text are found.
 const TEXT: &str = "a";
-/// What a decoder makes of a letter whose bytes are not all there.
-const UNFINISHED: char = '\u{fffd}';
-/// Scripts and symbols that a vocabulary without an unknown token or byte fallback trips over.
+/// What decoders emit for an incomplete character.
+const INCOMPLETE: char = '\u{fffd}';
+/// Scripts and symbols that a vocabulary without unknown token and byte fallback cannot encode.
 const PROBE: &str = "The quick brown fox. naïve 中文 \u{10400} \u{12000} 🙂";
 
 impl Tokenizer {
-    /// Reads a tokenizer.json, or the folder that holds one, and the chat template beside it:
-    /// chat_template.jinja, or `chat_template` in tokenizer_config.json (of several named ones, `default`).
+    /// Reads a tokenizer.json or the folder of one, and the chat template next to it: chat_template.jinja, or `chat_template` in
+    /// tokenizer_config.json (`default` of several named ones).
     ///
     /// # Errors
-    /// Names the file and the reason: not there, unreadable, not what its name says, a template that does not compile,
-    /// or a vocabulary that cannot tokenize every text.
+    /// A file is missing or invalid, the template does not compile, or the vocabulary cannot encode every text.
     pub fn load(path: &Path) -> Result<Tokenizer, TokenError> {
         let file = if path.is_dir() { path.join(config::TOKENIZER) } else { path.to_owned() };
         if path.is_dir() && !file.exists() {
             return Err(TokenError::NotThere { path: path.to_owned() });
         }
         let bytes = bounds::read(&file, bounds::TOKENIZER).map_err(|source| TokenError::Read { path: file.clone(), source })?;
-        let fields = config::fields(&file)?;
-        let tokenizer = Tokenizer::parsed(&file, &bytes)?;
-        let bos = config::bos(&fields).and_then(|name| tokenizer.inner.token_to_id(name));
+        let fields = config::read_config(&file)?;
+        let tokenizer = Tokenizer::parse(&file, &bytes)?;
+        let bos = config::bos_token(&fields).and_then(|name| tokenizer.inner.token_to_id(name));
         let tokenizer = tokenizer.with_bos(fields.get("add_bos_token").and_then(Value::as_bool), bos);
-        Ok(Tokenizer { chat: config::chat_template(&file)?.map(|(template, _)| template), ..tokenizer })
+        Ok(Tokenizer { chat: config::read_chat_template(&file)?.map(|(template, _)| template), ..tokenizer })
     }
 
-    /// The stand-in that ships with the project: a byte-level BPE of 8192 tokens for English text. Its counts are
-    /// approximate for any other model.
+    /// The built-in tokenizer: a byte-level BPE of 8192 tokens for English text. Its counts are approximate for all models.
     pub fn builtin() -> Tokenizer {
-        Tokenizer::over(builtin_tokenizer(), true)
+        Tokenizer::wrap(builtin_tokenizer(), true)
     }
 
-    fn over(mut inner: tokenizers::Tokenizer, approximate: bool) -> Tokenizer {
-        // Many files carry the truncation and padding of a training run: counts would stop at 512, or never fall below.
+    fn wrap(mut inner: tokenizers::Tokenizer, approximate: bool) -> Tokenizer {
+        // Many files contain the truncation and padding of a training run, with which every count would be 512.
         inner.with_padding(None);
         if inner.get_truncation().is_some() {
-            // Clearing cannot fail; only a stride that does not fit a length can.
+            // Removing the truncation cannot fail.
             let _ = inner.with_truncation(None);
         }
-        let special = inner.get_post_processor().map_or(0, |processor| processor.added_tokens(false) as u64);
-        Tokenizer { inner, chat: None, approximate, around: 0, special, pool: OnceLock::new() }
+        let plain_text_special = inner.get_post_processor().map_or(0, |processor| processor.added_tokens(false) as u64);
+        Tokenizer { inner, chat: None, approximate, prompt_special: 0, plain_text_special, pool: OnceLock::new() }
     }
 
-    /// The same for prompts that are not sent as messages: without its chat template, and with the special tokens that a
-    /// server adds to plain text.
+    /// The tokenizer for prompts that are not sent as messages: without chat template, and with the special tokens that a server
+    /// adds to plain text.
     pub fn for_plain_text(self) -> Tokenizer {
-        Tokenizer { chat: None, around: self.special, ..self }
+        Tokenizer { chat: None, prompt_special: self.plain_text_special, ..self }
     }
 
-    /// The same as the own tokenizer of a model: its counts are exact.
-    pub fn of_the_model(self) -> Tokenizer {
+    /// The tokenizer of a model that uses exactly this one.
+    pub fn into_exact(self) -> Tokenizer {
         Tokenizer { approximate: false, ..self }
     }
 
-    /// The chat template, where the tokenizer came with one.
+    /// The chat template, where the tokenizer has one.
     pub fn chat_template(&self) -> Option<&ChatTemplate> {
         self.chat.as_ref()
     }
 
-    /// Tokens of `text`, special tokens not added. None where the tokenizer refuses the text, which [`Tokenizer::load`]
-    /// makes unlikely by a probe.
+    /// Number of tokens of `text` without special tokens. None where the tokenizer rejects the text.
     pub fn count(&self, text: &str) -> Option<u64> {
         self.inner.encode_fast(text, false).ok().map(|encoding| encoding.len() as u64)
     }
 
-    /// Tokens of a prompt: of `text`, and the special ones that a server puts around it.
+    /// Number of tokens of a prompt, with the special tokens that a server adds.
     pub fn count_prompt(&self, text: &str) -> Option<u64> {
-        self.count(text).map(|tokens| tokens + self.around)
+        self.count(text).map(|tokens| tokens + self.prompt_special)
     }
 
-    /// Tokens of a conversation as the model reads it: the chat template applied, which brings its own special tokens.
-    /// Without a template, of the contents, a line each. None where the template or the tokenizer refuses it.
+    /// Number of tokens of a conversation as the model reads it (see [`Tokenizer::chat`]). None where the template or the tokenizer
+    /// rejects it.
     pub fn count_messages(&self, messages: &[Value]) -> Option<u64> {
         self.count_prompt(&self.chat(messages, None).ok()?)
     }
 
-    /// What the model reads for these messages and the request's `tools`; without a template the contents, a line each.
+    /// Renders messages and the `tools` of a request with the chat template; without a template, joins the contents with line
+    /// breaks.
     ///
     /// # Errors
-    /// [`TokenError::Refused`] with the template's words.
+    /// [`TokenError::Refused`] with the message of the template.
     pub fn chat(&self, messages: &[Value], tools: Option<&Value>) -> Result<String, TokenError> {
         match &self.chat {
             Some(template) => template.render(messages, tools).map_err(|reason| TokenError::Refused { reason }),
@@ -129,39 +125,37 @@ impl Tokenizer {
         }
     }
 
-    /// Whether this is the stand-in and not the model's own tokenizer.
+    /// Whether counts are approximate, because this is not the tokenizer of the model.
     pub fn approximate(&self) -> bool {
         self.approximate
     }
 
-    /// The ids of a text, with the special tokens that a server puts around plain text where `special`. None where the
-    /// tokenizer refuses it.
+    /// The ids of a text, with the special tokens of plain text if `special`. None where the tokenizer rejects it.
     pub fn encode(&self, text: &str, special: bool) -> Option<Vec<u32>> {
         self.inner.encode_fast(text, special).ok().map(|encoding| encoding.get_ids().to_vec())
     }
 
-    /// The text of tokens, special ones left out. None where the tokenizer refuses them.
+    /// The text of tokens without special ones. None where the tokenizer rejects them.
     pub fn decode(&self, ids: &[u32]) -> Option<String> {
         self.inner.decode(ids, true).ok()
     }
 
-    /// Tokens that it knows.
+    /// Size of the vocabulary.
     pub fn vocabulary(&self) -> usize {
         self.inner.get_vocab_size(true)
     }
 
-    /// A tokenizer.json in memory, with no chat template; `path` is what errors name.
-    pub(super) fn parsed(path: &Path, bytes: &[u8]) -> Result<Tokenizer, TokenError> {
+    /// Parses a tokenizer.json, without chat template. `path` is used in errors.
+    pub(super) fn parse(path: &Path, bytes: &[u8]) -> Result<Tokenizer, TokenError> {
         let malformed = |reason| TokenError::Malformed { path: path.to_owned(), what: config::TOKENIZER, reason };
         let inner = tokenizers::Tokenizer::from_bytes(bytes).map_err(|error| malformed(error.to_string()))?;
         match inner.encode_fast(PROBE, false) {
-            Ok(_) => Ok(Tokenizer::over(inner, false)),
+            Ok(_) => Ok(Tokenizer::wrap(inner, false)),
             Err(error) => Err(TokenError::Partial { path: path.to_owned(), reason: error.to_string() }),
         }
     }
 
-    /// The same with the BOS token in front of plain text, or without it, whatever its post-processor does. Unchanged where
-    /// nothing is said (`adds` is None), or where the token is not known.
+    /// The tokenizer with (`adds`) or without the BOS token before plain text. Unchanged where an argument is None.
     fn with_bos(mut self, adds: Option<bool>, bos: Option<u32>) -> Tokenizer {
         let (Some(adds), Some(bos)) = (adds, bos) else { return self };
         let Some((mut before, after)) = self.special_tokens() else { return self };
@@ -176,8 +170,8 @@ impl Tokenizer {
         self
     }
 
-    /// The tokens of a prompt that no chat template made: with the special tokens around it, but never with two BOS tokens where
-    /// the text begins with one itself. None where the tokenizer refuses it.
+    /// The ids of a plain text with its special tokens. A text that begins with the BOS token gets no second one. None where the
+    /// tokenizer rejects it.
     pub fn encode_prompt(&self, text: &str) -> Option<Vec<u32>> {
         let mut ids = self.encode(text, true)?;
         let twice = matches!(ids.as_slice(), [first, second, ..] if first == second);
@@ -187,9 +181,10 @@ impl Tokenizer {
         Some(ids)
     }
 
-    /// The special tokens in front of a plain text and behind it.
+    /// The special tokens before and after a plain text.
     fn special_tokens(&self) -> Option<(Vec<u32>, Vec<u32>)> {
-        let (whole, plain) = (self.encode(TEXT, true)?, self.encode(TEXT, false)?);
+        let whole = self.encode(TEXT, true)?;
+        let plain = self.encode(TEXT, false)?;
         let at = whole.windows(plain.len().max(1)).position(|ids| ids == plain)?;
         Some((whole.get(..at)?.to_vec(), whole.get(at + plain.len()..)?.to_vec()))
     }
@@ -210,14 +205,12 @@ impl Tokenizer {
     }
 }
 
-/// The stand-in tokenizer: a byte-level BPE in the manner of GPT-2, embedded as its merges, one a line, best first. The
-/// vocabulary is the 256 byte letters in order, then the result of each merge. It was trained with tokenizers 0.23
-/// (`BpeTrainer`, 8192 tokens, no special ones) on the prose of the Rust documentation (MIT OR Apache-2.0) and on the
-/// glosses of WordNet 3.0 (WordNet 3.0 Copyright 2006 by Princeton University; its licence allows any use), lines outside
-/// Latin script left out.
+/// The merges of the built-in tokenizer, one per line, best first. It is a byte-level BPE as in GPT-2: the vocabulary is the 256
+/// byte letters in order, then the result of each merge. It was trained with tokenizers 0.23 (`BpeTrainer`, 8192 tokens, no
+/// special ones) on the text of the Rust documentation (MIT OR Apache-2.0) and the glosses of WordNet 3.0 (WordNet 3.0 Copyright
+/// 2006 by Princeton University; its license permits any use), without lines outside Latin script.
 const MERGES: &str = include_str!("token/builtin.merges");
 
-/// Builds the stand-in.
 fn builtin_tokenizer() -> tokenizers::Tokenizer {
     let merges: Merges = MERGES.lines().filter_map(|line| line.split_once(' ')).map(|(a, b)| (a.into(), b.into())).collect();
     let mut letters: Vec<char> = ByteLevel::alphabet().into_iter().collect();
@@ -231,27 +224,29 @@ fn builtin_tokenizer() -> tokenizers::Tokenizer {
     tokenizer
 }
 
-/// Text that grows by a token at a time. Only the last few tokens are decoded again: those since the end of a letter, behind
-/// those before, for blanks between tokens hang on their neighbours.
+/// Decodes token by token. Only the last tokens are decoded again: those of the last emitted text, because blanks between tokens
+/// depend on their neighbors, and those of an incomplete character.
 #[derive(Clone, Debug, Default)]
-pub struct Growing {
+pub struct IncrementalDecoder {
     ids: Vec<u32>,
-    /// Where the tokens begin that are decoded again, and where those end whose text was emitted.
+    /// Start of the tokens that are decoded again.
     from: usize,
+    /// Number of tokens whose text was emitted.
     emitted: usize,
     text: String,
 }
 
-impl Growing {
-    /// Adds a token; returns how many bytes of whole letters it added.
+impl IncrementalDecoder {
+    /// Adds a token; returns the number of bytes of complete characters that it added.
     pub fn push(&mut self, tokenizer: &Tokenizer, id: u32) -> usize {
         self.ids.push(id);
         let decoded = |ids: &[u32]| tokenizer.decode(ids).unwrap_or_default();
         let before = decoded(self.ids.get(self.from..self.emitted).unwrap_or_default());
         let after = decoded(self.ids.get(self.from..).unwrap_or_default());
-        let Some(new) = after.strip_prefix(&before).filter(|new| !new.is_empty() && !new.ends_with(UNFINISHED)) else { return 0 };
+        let Some(new) = after.strip_prefix(&before).filter(|new| !new.is_empty() && !new.ends_with(INCOMPLETE)) else { return 0 };
         self.text.push_str(new);
-        (self.from, self.emitted) = (self.emitted, self.ids.len());
+        self.from = self.emitted;
+        self.emitted = self.ids.len();
         new.len()
     }
 
@@ -303,7 +298,7 @@ mod tests {
     fn errors_name_the_file_and_the_reason() {
         let (dir, file) = saved("other.json", "{}");
         let text = |path: &Path| Tokenizer::load(path).unwrap_err().to_string();
-        assert!(text(dir.path()).starts_with(&format!("{} holds no tokenizer.json", dir.path().display())));
+        assert!(text(dir.path()).starts_with(&format!("{} has no tokenizer.json", dir.path().display())));
         assert!(text(&file).starts_with(&format!("{} is not a tokenizer.json: ", file.display())));
         let gone = dir.path().join("gone.json");
         assert!(text(&gone).starts_with(&format!("cannot read the tokenizer {}: No such file", gone.display())));
@@ -339,7 +334,7 @@ mod tests {
         let text = "The cook's naïve 中文 menu 🙂, two  blanks and an end.";
         for (name, tokenizer) in ALL.iter() {
             let ids = tokenizer.encode(text, false).unwrap();
-            let mut growing = Growing::default();
+            let mut growing = IncrementalDecoder::default();
             let brought: usize = ids.iter().map(|id| growing.push(tokenizer, *id)).sum();
             assert_eq!(growing.text(), tokenizer.decode(&ids).unwrap(), "{name}");
             assert_eq!(brought, growing.text().len());
@@ -351,7 +346,7 @@ mod tests {
         let builtin = Tokenizer::builtin();
         let ids = builtin.encode("🙂", false).unwrap();
         assert!(ids.len() > 1);
-        let mut growing = Growing::default();
+        let mut growing = IncrementalDecoder::default();
         let brought: Vec<usize> = ids.iter().map(|id| growing.push(&builtin, *id)).collect();
         assert_eq!(brought.iter().rev().skip(1).sum::<usize>(), 0);
         assert_eq!((brought.last(), growing.text()), (Some(&4), "🙂"));

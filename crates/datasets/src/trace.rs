@@ -1,21 +1,21 @@
-//! `trace`: requests that were logged elsewhere, at the instants they arrived.
+//! `trace`: logged requests with their arrival times.
 //!
-//! The text of the log is stored once, with an instant and a span per row; a prompt is made when its turn comes. A log of
-//! lengths has no words of its own, so that a second pass over it has other words of the same lengths and repeats no prompt.
+//! The text of the log is stored once, with a time and a span per row; prompts are generated on request. A log of lengths has no
+//! texts: each pass over it has different random texts of the same lengths, so no prompt is repeated.
 
 mod layout;
 mod log;
 #[cfg(test)]
 mod tests;
-mod words;
+mod text;
 
-pub use log::{Log, read as log};
+pub use log::{Log, read_log};
 
 use super::error::PromptError;
 use super::message::{last_user, tokens_of};
 use super::{Prompts, Setting};
 use crate::token::Tokenizer;
-use layout::{Ask, Entry};
+use layout::{Entry, LoggedRequest};
 use llmscen_core::dataset::{OnExhausted, TraceSpec};
 use llmscen_core::prompt::{Prompt, Session};
 use llmscen_core::seed::Seed;
@@ -24,43 +24,42 @@ use log::Rows;
 use serde_json::{Map, Value, json};
 use std::path::Path;
 use std::sync::Arc;
-use words::Words;
+use text::TraceText;
 
 struct Trace {
     rows: Rows,
     arrivals: Arc<[Nanos]>,
     spec: TraceSpec,
-    /// Makes text of the logged lengths; None where the log has the requests themselves.
-    words: Option<Words>,
+    /// Generates text of the logged lengths; None where the log contains request bodies.
+    text: Option<TraceText>,
     tokenizer: Option<Arc<Tokenizer>>,
     seed: Seed,
     first: u64,
     cycle: bool,
 }
 
-/// Reads the log, leaves out what does not fit, and makes the first prompt.
+/// Reads the log without invalid rows, and checks that the first prompt can be generated.
 pub fn open(spec: &TraceSpec, setting: &Setting<'_>, notes: &mut Vec<String>) -> Result<impl Prompts + use<>, PromptError> {
     let path = Path::new(setting.spec.path.as_deref().ok_or(PromptError::NoPath { kind: "trace" })?);
     let mut rows = Rows::read(path, spec, setting.spec.strict, notes)?;
-    if spec.match_output_length && !rows.outputs() {
-        notes.push("the log does not say how long outputs were: `match_output_length` changes nothing".into());
+    if spec.match_output_length && !rows.has_output_lengths() {
+        notes.push("the log has no output lengths: `match_output_length` has no effect".into());
     }
-    let words = match rows.lengths() {
-        true => Some(make_words(&rows, setting, notes)?),
-        false => None,
-    };
+    let text = if rows.are_lengths() { Some(open_text(&rows, setting, notes)?) } else { None };
     if setting.spec.min_tokens.or(setting.spec.max_tokens).is_some() {
-        let tokens = |entry: &Entry<'_>| match &entry.ask {
-            Ask::Lengths { input, .. } => Some(*input),
-            Ask::Whole { body, .. } => setting.tokenizer.as_ref().and_then(|own| tokens_of(&logged_prompt(body), own, None)),
+        let tokens = |entry: &Entry<'_>| match &entry.request {
+            LoggedRequest::Lengths { input, .. } => Some(*input),
+            LoggedRequest::Body { body, .. } => {
+                setting.tokenizer.as_ref().and_then(|tokenizer| tokens_of(&logged_prompt(body), tokenizer, None))
+            }
         };
-        rows.keep(|entry| setting.admits(tokens(entry)), notes)?;
+        rows.filter(|entry| setting.admits(tokens(entry)), notes)?;
     }
     let trace = Trace {
         arrivals: rows.arrivals(),
         rows,
         spec: spec.clone(),
-        words,
+        text,
         tokenizer: setting.tokenizer.clone(),
         seed: setting.seed.child("trace"),
         first: setting.first,
@@ -70,33 +69,35 @@ pub fn open(spec: &TraceSpec, setting: &Setting<'_>, notes: &mut Vec<String>) ->
     Ok(trace)
 }
 
-/// What makes the text of a log of lengths, with a word on what it cannot do exactly.
-fn make_words(rows: &Rows, setting: &Setting<'_>, notes: &mut Vec<String>) -> Result<Words, PromptError> {
+/// The generator of texts for a log of lengths. Adds notes on lengths that are not exact.
+fn open_text(rows: &Rows, setting: &Setting<'_>, notes: &mut Vec<String>) -> Result<TraceText, PromptError> {
     if setting.tokenizer.is_none() {
-        let note = "the log's lengths are made with the built-in stand-in tokenizer and are approximate";
-        notes.push(format!("{note}; `dataset.tokenizer` names the model's own"));
+        let note = "prompt lengths of the log are approximate (built-in tokenizer)";
+        notes.push(format!("{note}; set `dataset.tokenizer` to the model's tokenizer"));
     }
-    let words = Words::new(setting.tokenizer(), setting.spec.system.as_deref())?;
-    let alone = words.alone();
-    let short =
-        |index: &usize| rows.entry(*index).is_some_and(|entry| matches!(entry.ask, Ask::Lengths { input, .. } if input <= alone));
-    match if alone == 0 { 0 } else { (0..rows.len()).filter(short).count() } {
-        0 => {}
-        short => notes.push(format!(
-            "{short} of {} prompts of the log are no longer than system message and chat template alone, {alone} tokens: \
-             they are sent with a word more",
+    let text = TraceText::new(setting.tokenizer(), setting.spec.system.as_deref())?;
+    let base_tokens = text.base_tokens();
+    let is_short = |index: &usize| {
+        rows.entry(*index)
+            .is_some_and(|entry| matches!(entry.request, LoggedRequest::Lengths { input, .. } if input <= base_tokens))
+    };
+    let short = if base_tokens == 0 { 0 } else { (0..rows.len()).filter(is_short).count() };
+    if short > 0 {
+        notes.push(format!(
+            "{short} of {} prompts of the log have no more tokens than system message and chat template ({base_tokens}): \
+             they are sent with 1 token more",
             rows.len()
-        )),
+        ));
     }
-    Ok(words)
+    Ok(text)
 }
 
 impl Trace {
-    /// That text of the first length can be made at all.
+    /// Checks that a text of the first length can be generated.
     fn check(&self) -> Result<(), PromptError> {
-        match (&self.words, self.rows.entry(0).map(|entry| entry.ask)) {
-            (Some(words), Some(Ask::Lengths { input, .. })) => {
-                Ok(words.plain(input.max(words.alone() + 1), self.seed).map(drop)?)
+        match (&self.text, self.rows.entry(0).map(|entry| entry.request)) {
+            (Some(text), Some(LoggedRequest::Lengths { input, .. })) => {
+                Ok(text.generate(input.max(text.base_tokens() + 1), self.seed).map(drop)?)
             }
             _ => Ok(()),
         }
@@ -106,15 +107,23 @@ impl Trace {
         let rows = self.rows.len() as u64;
         let entry = self.rows.entry((index % rows) as usize)?;
         let mapped = |model: Option<&str>| self.spec.model_mapping.get(model?).cloned();
-        match entry.ask {
-            Ask::Lengths { input, output, blocks } => {
-                let (words, seed) = (self.words.as_ref()?, self.seed.child("row").child(index));
-                let (text, tokens) = words.text_of(input, &blocks, (self.seed.child("pass").child(index / rows), seed))?;
-                let (max_tokens, sampling) = (Some(output), self.exactly(output));
-                let (model, approximate) = (mapped(entry.model.as_deref()), words.tokenizer.approximate());
-                Some(Prompt { text, tokens: Some(tokens), approximate, max_tokens, sampling, model, ..Prompt::default() })
+        match entry.request {
+            LoggedRequest::Lengths { input, output, blocks } => {
+                let generator = self.text.as_ref()?;
+                let block_seed = self.seed.child("pass").child(index / rows);
+                let row_seed = self.seed.child("row").child(index);
+                let (text, tokens) = generator.generate_with_blocks(input, &blocks, block_seed, row_seed)?;
+                Some(Prompt {
+                    text,
+                    tokens: Some(tokens),
+                    approximate: generator.tokenizer.approximate(),
+                    max_tokens: Some(output),
+                    sampling: self.exact_output(output),
+                    model: mapped(entry.model.as_deref()),
+                    ..Prompt::default()
+                })
             }
-            Ask::Whole { body, headers, output } => {
+            LoggedRequest::Body { body, headers, output } => {
                 let mut prompt = Prompt { headers, ..logged_prompt(body) };
                 prompt.model = mapped(prompt.body.as_ref()?.get("model").and_then(Value::as_str));
                 let body = prompt.body.as_mut()?;
@@ -122,7 +131,8 @@ impl Trace {
                     body.insert("model".to_owned(), json!(model));
                 }
                 if let Some(output) = output.filter(|_| self.spec.match_output_length) {
-                    (prompt.max_tokens, prompt.sampling) = (Some(output), self.exactly(output));
+                    prompt.max_tokens = Some(output);
+                    prompt.sampling = self.exact_output(output);
                 }
                 prompt.tokens = self.tokenizer.as_ref().and_then(|tokenizer| tokens_of(&prompt, tokenizer, None));
                 prompt.approximate = self.tokenizer.as_ref().is_some_and(|tokenizer| tokenizer.approximate());
@@ -131,14 +141,14 @@ impl Trace {
         }
     }
 
-    /// What makes a server generate exactly the logged output, beside `max_tokens`.
-    fn exactly(&self, output: u64) -> Map<String, Value> {
+    /// The parameters besides `max_tokens` with which a server generates exactly `output` tokens.
+    fn exact_output(&self, output: u64) -> Map<String, Value> {
         let fields = [("min_tokens".to_owned(), json!(output)), ("ignore_eos".to_owned(), json!(true))];
         if self.spec.match_output_length { fields.into_iter().collect() } else { Map::new() }
     }
 }
 
-/// A logged body as a prompt, its last question as the text.
+/// The prompt of a logged body, whose text is the last user message.
 fn logged_prompt(body: &serde_json::value::RawValue) -> Prompt {
     let body: Map<String, Value> = serde_json::from_str(body.get()).unwrap_or_default();
     let messages = body.get("messages").and_then(Value::as_array).map(|messages| last_user(messages));
@@ -155,7 +165,7 @@ impl Prompts for Trace {
     }
 
     fn len(&self) -> Option<u64> {
-        let endless = self.cycle && self.words.is_some();
+        let endless = self.cycle && self.text.is_some();
         (!endless).then_some(self.rows.len() as u64)
     }
 

@@ -1,7 +1,7 @@
-//! Changes to the prompts of a dataset: words in front of each (`cache_bust`), and a given length (`shape`).
+//! Changes to the prompts of a dataset: a unique string before each (`cache_bust`), and a given length (`shape`).
 
 use super::error::PromptError;
-use super::message::{put_in_front, replace_last_user, shapeable, slot_of, tokens_of};
+use super::message::{prepend, prompt_slot, replace_last_user, replaceable_text, tokens_of};
 use super::{Prompts, Setting, file};
 use crate::token::{Text, TokenError, Tokenizer};
 use llmscen_core::dataset::{ShapeMode, Source, TextShape};
@@ -15,24 +15,24 @@ use rand_chacha::ChaCha8Rng;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A change of sessions. Equal sessions and numbers give equal changes.
-trait Edit: Send + Sync {
-    /// Changes the session that is number `index` of all that the dataset gives.
-    fn edit(&self, session: &mut Session, index: u64);
+/// A change of sessions. Equal sessions and indices give equal results.
+trait Transform: Send + Sync {
+    /// Changes the session with this index in the dataset.
+    fn apply(&self, session: &mut Session, index: u64);
 }
 
-/// A dataset whose sessions are changed, and nothing else.
-struct Edited<E> {
+/// A dataset with transformed sessions.
+struct Transformed<T> {
     inner: Box<dyn Prompts>,
-    edit: E,
-    /// Number of the dataset's first session.
+    transform: T,
+    /// Index of the first session.
     first: u64,
 }
 
-impl<E: Edit> Prompts for Edited<E> {
+impl<T: Transform> Prompts for Transformed<T> {
     fn session(&self, seq: u64) -> Option<Session> {
         let mut session = self.inner.session(seq)?;
-        self.edit.edit(&mut session, self.first.wrapping_add(seq));
+        self.transform.apply(&mut session, self.first.wrapping_add(seq));
         Some(session)
     }
 
@@ -44,8 +44,8 @@ impl<E: Edit> Prompts for Edited<E> {
         self.inner.dropped()
     }
 
-    fn ready(&self, seq: u64, most: Duration) -> bool {
-        self.inner.ready(seq, most)
+    fn ready(&self, seq: u64, timeout: Duration) -> bool {
+        self.inner.ready(seq, timeout)
     }
 
     fn fault(&self) -> Option<Arc<PromptError>> {
@@ -61,20 +61,19 @@ impl<E: Edit> Prompts for Edited<E> {
     }
 }
 
-/// `cache_bust`: words of its own in front of each prompt, so that no prefix cache knows it.
+/// `cache_bust`: a unique string before each prompt, so that prefix caches do not match.
 ///
-/// They are drawn from `cache_seed` and the number of the session in the whole plan, and go in front of what the model reads
-/// first: the system message where there is one. The turns behind the first go on from there and need none. Synthetic
-/// prompts get none: those that share a beginning draw one for each prompt instead, so that their lengths stay exact, and
-/// the others begin with words of their own already.
+/// It depends on `cache_seed` and the index of the session in the plan, and precedes everything that the model reads, also the
+/// system message. Later turns follow the first and need none. Synthetic prompts get none: those with a shared prefix get a
+/// different one per prompt, so their lengths stay exact, and the others are unique already.
 struct CacheBust {
     system: Option<String>,
     tokenizer: Option<Arc<Tokenizer>>,
     seed: Seed,
 }
 
-/// The prompts with words in front of each, where the dataset has `cache_bust`.
-pub fn cache_busted(inner: Box<dyn Prompts>, setting: &Setting<'_>, notes: &mut Vec<String>) -> Box<dyn Prompts> {
+/// Adds `cache_bust`, where the dataset has it.
+pub fn add_cache_bust(inner: Box<dyn Prompts>, setting: &Setting<'_>, notes: &mut Vec<String>) -> Box<dyn Prompts> {
     if !setting.spec.cache_bust {
         return inner;
     }
@@ -82,32 +81,35 @@ pub fn cache_busted(inner: Box<dyn Prompts>, setting: &Setting<'_>, notes: &mut 
         Source::Prefix { .. } | Source::Random { shared_prefix: 1.., .. } => return inner,
         Source::Random { .. } | Source::SpeedBenchmark { .. } if setting.spec.cache_seed.is_some() => return inner,
         Source::Random { .. } | Source::SpeedBenchmark { .. } => {
-            notes.push("`cache_bust` changes nothing here: each prompt is drawn anew, and none share a beginning".into());
+            notes.push("`cache_bust` has no effect: the prompts are random and share no prefix".into());
             return inner;
         }
         _ => {}
     }
-    let edit =
-        CacheBust { system: setting.spec.system.clone(), tokenizer: setting.tokenizer.clone(), seed: setting.bust.child("bust") };
-    Box::new(Edited { inner, edit, first: setting.first })
+    let transform = CacheBust {
+        system: setting.spec.system.clone(),
+        tokenizer: setting.tokenizer.clone(),
+        seed: setting.cache_bust_seed.child("bust"),
+    };
+    Box::new(Transformed { inner, transform, first: setting.first })
 }
 
-impl Edit for CacheBust {
-    fn edit(&self, session: &mut Session, index: u64) {
+impl Transform for CacheBust {
+    fn apply(&self, session: &mut Session, index: u64) {
         let Some(prompt) = session.turns.first_mut() else { return };
-        let (words, system) = (format!("{:016x}", self.seed.child(index).0), self.system.as_deref());
-        put_in_front(prompt, &words, system);
+        let words = format!("{:016x}", self.seed.child(index).0);
+        let system = self.system.as_deref();
+        prepend(prompt, &words, system);
         prompt.tokens = self.tokenizer.as_ref().and_then(|tokenizer| tokens_of(prompt, tokenizer, system));
     }
 }
 
 /// `shape`: prompts with a given length.
 ///
-/// The last user message of a session's first turn is cut or continued until the model reads exactly as many tokens as
-/// wanted, system message, chat template and `cache_bust` included; later turns keep their lengths. A text that is too
-/// short goes on with itself or with that of `fill_from`, from a place drawn for each prompt. A prompt whose length
-/// cannot be drawn from its row, or that holds pictures, stays as it is, with its own count.
-struct Shaped {
+/// The last user message of the first turn is cut or continued until the model reads exactly the given number of tokens, with
+/// system message, chat template and `cache_bust`. Later turns keep their lengths. A text that is too short is continued with
+/// itself or, from a random offset, with the text of `fill_from`. A prompt with images, or whose row has no length, stays unchanged.
+struct Shape {
     tokens: Quantity,
     mode: ShapeMode,
     fill: Option<String>,
@@ -116,14 +118,14 @@ struct Shaped {
     seed: Seed,
 }
 
-/// The prompts with the length of the dataset's shape, where it has one.
+/// Adds `shape`, where the dataset has it.
 ///
 /// # Errors
 /// `fill_from` cannot be read, or the first prompt cannot have its length.
-pub fn shaped(inner: Box<dyn Prompts>, setting: &Setting<'_>) -> Result<Box<dyn Prompts>, PromptError> {
+pub fn add_shape(inner: Box<dyn Prompts>, setting: &Setting<'_>) -> Result<Box<dyn Prompts>, PromptError> {
     let Some(TextShape { tokens, mode, fill_from }) = &setting.spec.shape else { return Ok(inner) };
     let fill = fill_from.as_deref().map(|path| file::read_text(path.as_ref())).transpose()?;
-    let shaped = Shaped {
+    let shape = Shape {
         tokens: tokens.clone(),
         mode: *mode,
         fill,
@@ -134,36 +136,37 @@ pub fn shaped(inner: Box<dyn Prompts>, setting: &Setting<'_>) -> Result<Box<dyn 
     if let Some(mut session) = inner.session(0)
         && let Some(prompt) = session.turns.first_mut()
     {
-        shaped.shape(prompt, setting.first)?;
+        shape.fit(prompt, setting.first)?;
     }
-    Ok(Box::new(Edited { inner, edit: shaped, first: setting.first }))
+    Ok(Box::new(Transformed { inner, transform: shape, first: setting.first }))
 }
 
-impl Shaped {
-    fn shape(&self, prompt: &mut Prompt, index: u64) -> Result<(), TokenError> {
+impl Shape {
+    fn fit(&self, prompt: &mut Prompt, index: u64) -> Result<(), TokenError> {
         let mut rng = ChaCha8Rng::seed_from_u64(self.seed.child(index).0);
-        let (Some(n), Some(own)) = (draw(&self.tokens, &prompt.fields, &mut rng), shapeable(prompt)) else { return Ok(()) };
-        let slot = slot_of(prompt, &self.tokenizer, self.system.as_deref())?;
-        let brought = match self.mode {
-            ShapeMode::Cap => self.tokenizer.capped(n, &slot, &own)?,
+        let Some(n) = draw(&self.tokens, &prompt.fields, &mut rng) else { return Ok(()) };
+        let Some(text) = replaceable_text(prompt) else { return Ok(()) };
+        let slot = prompt_slot(prompt, &self.tokenizer, self.system.as_deref())?;
+        let fitted = match self.mode {
+            ShapeMode::Cap => self.tokenizer.truncate_text(n, &slot, &text)?,
             ShapeMode::Exact => {
                 let (more, from) = match &self.fill {
                     Some(fill) => (fill.as_str(), rng.random_range(0..fill.len().max(1))),
-                    None => (own.as_str(), 0),
+                    None => (text.as_str(), 0),
                 };
-                self.tokenizer.fitted(n, &slot, Text { text: &own, more, from }, &mut rng)?
+                self.tokenizer.fit_text(n, &slot, Text { text: &text, more, from }, &mut rng)?
             }
         };
-        replace_last_user(prompt, &brought);
+        replace_last_user(prompt, &fitted);
         Ok(())
     }
 }
 
-impl Edit for Shaped {
-    fn edit(&self, session: &mut Session, index: u64) {
+impl Transform for Shape {
+    fn apply(&self, session: &mut Session, index: u64) {
         let Some(prompt) = session.turns.first_mut() else { return };
-        // A prompt that cannot have the length keeps its text and its own count.
-        let _ = self.shape(prompt, index);
+        // A prompt that cannot have the length keeps its text.
+        let _ = self.fit(prompt, index);
         prompt.tokens = tokens_of(prompt, &self.tokenizer, self.system.as_deref());
         prompt.approximate = self.tokenizer.approximate();
     }
@@ -172,7 +175,7 @@ impl Edit for Shaped {
 #[cfg(test)]
 mod cache_bust_tests {
     use super::*;
-    use crate::message::assembled;
+    use crate::message::request_messages;
     use crate::{CacheDir, Opened, open as open_any};
     use llmscen_core::dataset::DatasetSpec;
     use llmscen_core::prompt::Prompt;
@@ -209,7 +212,7 @@ mod cache_bust_tests {
         let system = DatasetSpec { system: Some("Terse.".into()), ..asked("Why?") };
         let with_system = prompt(&opened(&system, 0), 0);
         let words = with_system.text[..16].to_owned();
-        let messages = assembled(&with_system, Some("Terse.")).unwrap();
+        let messages = request_messages(&with_system, Some("Terse.")).unwrap();
         let list = json!([{ "role": "system", "content": format!("{words}\nTerse.") }, { "role": "user", "content": "Why?" }]);
         assert_eq!(Value::Array(messages), list);
 
@@ -243,7 +246,7 @@ mod cache_bust_tests {
         let plain = opened(&DatasetSpec { cache_bust: false, source: random.clone(), ..asked("") }, 0);
         let busted = opened(&DatasetSpec { source: random, ..asked("") }, 0);
         assert_eq!(prompt(&plain, 3), prompt(&busted, 3));
-        assert!(busted.notes.iter().any(|note| note.starts_with("`cache_bust` changes nothing here")), "{:?}", busted.notes);
+        assert!(busted.notes.iter().any(|note| note.starts_with("`cache_bust` has no effect")), "{:?}", busted.notes);
     }
 
     #[test]

@@ -3,8 +3,8 @@
 //! Fields as in its `default-counters.csv` and NVIDIA's list of field identifiers (exporter 2 to 4).
 
 use super::prometheus::text::{Page, Sample};
-use super::prometheus::{Fetch, others, patience, series};
-use crate::source::{SampledValue, TelemetrySource};
+use super::prometheus::{Fetch, parse_page, report_other_series, scrape_timeout};
+use crate::{SampledValue, TelemetrySource};
 use llmscen_core::signal::Signal::{self, *};
 use llmscen_core::target::Tls;
 use llmscen_core::telemetry::{Scrape, Source};
@@ -13,23 +13,21 @@ use llmscen_core::url_secrets::shown as address;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::time::Instant;
 
-/// A field of DCGM, the signal that it tells, and how many of the signal's unit one of the field's is.
+/// A field of DCGM that carries a signal.
 #[derive(Debug)]
-pub struct Field {
-    /// Its name.
-    pub name: &'static str,
-    /// The signal.
-    pub signal: Signal,
-    /// The factor.
-    pub scale: f64,
+struct Field {
+    name: &'static str,
+    signal: Signal,
+    /// Factor from the unit of the field to the unit of the signal.
+    scale: f64,
 }
 
 const fn field(name: &'static str, signal: Signal, scale: f64) -> Field {
     Field { name, signal, scale }
 }
 
-/// The fields that tell a common signal; the first of a signal that a page has is taken.
-pub const FIELDS: &[Field] = &[
+/// The fields of common signals. Of several fields for a signal, the first one on the page is used.
+const FIELDS: &[Field] = &[
     field("DCGM_FI_DEV_GPU_UTIL", GpuUtilization, 0.01),
     field("DCGM_FI_DEV_MEM_COPY_UTIL", GpuMemoryUtilization, 0.01),
     field("DCGM_FI_DEV_FB_USED", GpuMemory, 1024.0 * 1024.0),
@@ -42,25 +40,25 @@ pub const FIELDS: &[Field] = &[
     field("DCGM_FI_DEV_CLOCK_THROTTLE_REASONS", GpuThrottled, 1.0),
 ];
 
-/// Reasons for slow clocks that count: software power cap, hardware slowdown, keeping step with other GPUs, software and hardware
-/// thermal slowdown, power brake. The others are idleness and settings of the user.
-const SLOWED: u64 = 0x4 | 0x8 | 0x10 | 0x20 | 0x40 | 0x80;
+/// The bits of clock event reasons that count as throttling: software power cap, hardware slowdown, sync boost, software and
+/// hardware thermal slowdown, power brake. The others are idleness and settings of the user.
+const THROTTLED: u64 = 0x4 | 0x8 | 0x10 | 0x20 | 0x40 | 0x80;
 
-/// A DCGM exporter. Its other series are told under their own names.
+/// A DCGM exporter. Series without a common signal are reported under their exporter names.
 #[derive(Debug)]
 pub struct Dcgm {
     scrape: Scrape,
     fetch: Result<Fetch, String>,
     pages: u64,
-    told: BTreeSet<Signal>,
+    reported: BTreeSet<Signal>,
 }
 
 impl Dcgm {
-    /// The exporter at that address. Settings that cannot be used show when it is asked.
+    /// Settings that cannot be used are an error of the first sample.
     pub fn new(scrape: &Scrape) -> Dcgm {
-        let fetch = Fetch::new(&scrape.url, &scrape.headers, &Tls::default(), patience(scrape.interval));
+        let fetch = Fetch::new(&scrape.url, &scrape.headers, &Tls::default(), scrape_timeout(scrape.interval));
         let fetch = fetch.map_err(|error| error.to_string());
-        Dcgm { scrape: scrape.clone(), fetch, pages: 0, told: BTreeSet::new() }
+        Dcgm { scrape: scrape.clone(), fetch, pages: 0, reported: BTreeSet::new() }
     }
 }
 
@@ -73,48 +71,49 @@ impl TelemetrySource for Dcgm {
         self.scrape.interval
     }
 
-    fn sample(&mut self, _at: Instant, tell: &mut dyn FnMut(SampledValue<'_>)) -> Result<(), String> {
+    fn sample(&mut self, _at: Instant, emit: &mut dyn FnMut(SampledValue<'_>)) -> Result<(), String> {
         let text = self.fetch.as_ref().map_err(String::clone).and_then(|fetch| fetch.page().map_err(|error| error.to_string()));
         let read = text.and_then(|text| {
-            let page = series(&text)?;
-            tell(SampledValue { name: "up", labels: "", device: None, value: 1.0 });
-            self.told.extend(gpus(&page, tell));
+            let page = parse_page(&text)?;
+            emit(SampledValue { name: "up", labels: "", device: None, value: 1.0 });
+            self.reported.extend(report_gpus(&page, emit));
             self.pages += 1;
             Ok(())
         });
         read.map_err(|reason| {
-            tell(SampledValue { name: "up", labels: "", device: None, value: 0.0 });
+            emit(SampledValue { name: "up", labels: "", device: None, value: 0.0 });
             format!("{}: {reason}", address(&self.scrape.url))
         })
     }
 
     fn notes(&mut self) -> Vec<String> {
-        let mut absent: Vec<String> = Vec::new();
-        let mut named = BTreeSet::new();
-        for field in FIELDS.iter().filter(|field| !self.told.contains(&field.signal)) {
-            if named.insert(field.signal) {
-                absent.push(format!("`{}` ({})", field.name, field.signal));
+        let mut missing: Vec<String> = Vec::new();
+        let mut signals = BTreeSet::new();
+        for field in FIELDS.iter().filter(|field| !self.reported.contains(&field.signal)) {
+            if signals.insert(field.signal) {
+                missing.push(format!("`{}` ({})", field.name, field.signal));
             }
         }
-        if absent.is_empty() || self.pages == 0 {
+        if missing.is_empty() || self.pages == 0 {
             return Vec::new();
         }
-        vec![format!("{} has no {}: null", address(&self.scrape.url), absent.join(", no "))]
+        vec![format!("{} has no {}: null", address(&self.scrape.url), missing.join(", no "))]
     }
 }
 
-/// Tells the GPUs of a page, and then all that has no common name.
-fn gpus(page: &Page<'_>, tell: &mut dyn FnMut(SampledValue<'_>)) -> BTreeSet<Signal> {
-    let (mut told, mut whole) = (BTreeSet::new(), HashSet::new());
+/// Reports the signals of each GPU, and then every series without a common signal. Returns the reported signals.
+fn report_gpus(page: &Page<'_>, emit: &mut dyn FnMut(SampledValue<'_>)) -> BTreeSet<Signal> {
+    let mut reported = BTreeSet::new();
+    let mut used = HashSet::new();
     for field in FIELDS {
         let samples: Vec<_> =
-            page.places(field.name).iter().filter_map(|&place| Some((place, page.samples.get(place)?))).collect();
-        if samples.is_empty() || told.contains(&field.signal) {
+            page.indices(field.name).iter().filter_map(|&index| Some((index, page.samples.get(index)?))).collect();
+        if samples.is_empty() || reported.contains(&field.signal) {
             continue;
         }
-        // A GPU that is divided has a series for each part: memory is added, all else is the same of them.
+        // A partitioned GPU (MIG) has a series per instance: memory is added, all other values are those of the whole GPU.
         let mut devices: BTreeMap<u32, f64> = BTreeMap::new();
-        for (place, sample) in samples {
+        for (index, sample) in samples {
             let Some(device) = device(sample).filter(|_| sample.value.is_finite()) else { continue };
             let known = devices.get(&device).copied();
             let value = match (known, field.signal) {
@@ -124,20 +123,20 @@ fn gpus(page: &Page<'_>, tell: &mut dyn FnMut(SampledValue<'_>)) -> BTreeSet<Sig
             };
             devices.insert(device, value);
             if known.is_none() {
-                whole.insert(place);
+                used.insert(index);
             }
         }
         for (device, value) in devices {
             let value = match field.signal {
-                GpuThrottled => f64::from(u8::from(value as u64 & SLOWED != 0)),
+                GpuThrottled => f64::from(u8::from(value as u64 & THROTTLED != 0)),
                 _ => value * field.scale,
             };
-            tell(SampledValue { name: field.signal.name(), labels: "", device: Some(device), value });
-            told.insert(field.signal);
+            emit(SampledValue { name: field.signal.name(), labels: "", device: Some(device), value });
+            reported.insert(field.signal);
         }
     }
-    others(page, &whole, tell);
-    told
+    report_other_series(page, &used, emit);
+    reported
 }
 
 fn device(sample: &Sample<'_>) -> Option<u32> {
@@ -148,9 +147,11 @@ fn device(sample: &Sample<'_>) -> Option<u32> {
 mod tests {
     use super::*;
 
-    fn told(text: &str) -> Vec<(String, Option<u32>, f64)> {
+    fn report(text: &str) -> Vec<(String, Option<u32>, f64)> {
         let mut all = Vec::new();
-        gpus(&Page::read(text), &mut |told| all.push((format!("{}{}", told.name, told.labels), told.device, told.value)));
+        report_gpus(&Page::parse(text), &mut |value| {
+            all.push((format!("{}{}", value.name, value.labels), value.device, value.value));
+        });
         all
     }
 
@@ -161,26 +162,26 @@ mod tests {
         DCGM_FI_DEV_GPU_UTIL{gpu=\"1\",UUID=\"GPU-b\"} 3\nDCGM_FI_DEV_FB_USED{gpu=\"0\"} 2\n\
         DCGM_FI_DEV_CLOCKS_EVENT_REASONS{gpu=\"0\"} 1\nDCGM_FI_DEV_CLOCKS_EVENT_REASONS{gpu=\"1\"} 36\n\
         DCGM_FI_DEV_POWER_USAGE{gpu=\"0\"} 351.5\nDCGM_FI_DEV_XID_ERRORS{gpu=\"0\"} 0\nDCGM_FI_DEV_GPU_TEMP{gpu=\"1\"} nan\n";
-        let own = |name: &str, device, value| (name.to_owned(), Some(device), value);
+        let row = |name: &str, device, value| (name.to_owned(), Some(device), value);
         assert_eq!(
-            told(text),
+            report(text),
             [
-                own("gpu.utilization", 0, 0.97),
-                own("gpu.utilization", 1, 0.03),
-                own("gpu.memory", 0, 2.0 * 1024.0 * 1024.0),
-                own("gpu.power", 0, 351.5),
-                own("gpu.throttled", 0, 0.0),
-                own("gpu.throttled", 1, 1.0),
+                row("gpu.utilization", 0, 0.97),
+                row("gpu.utilization", 1, 0.03),
+                row("gpu.memory", 0, 2.0 * 1024.0 * 1024.0),
+                row("gpu.power", 0, 351.5),
+                row("gpu.throttled", 0, 0.0),
+                row("gpu.throttled", 1, 1.0),
                 ("DCGM_FI_DEV_XID_ERRORSgpu=\"0\"".to_owned(), None, 0.0),
             ]
         );
     }
 
     #[test]
-    fn the_memory_of_the_parts_of_a_divided_gpu_is_added() {
+    fn the_memory_of_the_instances_of_a_gpu_is_added() {
         let text = "DCGM_FI_DEV_FB_USED{gpu=\"3\",GPU_I_ID=\"1\"} 1\nDCGM_FI_DEV_FB_USED{gpu=\"3\",GPU_I_ID=\"2\"} 2\n\
         DCGM_FI_DEV_POWER_USAGE{gpu=\"3\",GPU_I_ID=\"1\"} 90\nDCGM_FI_DEV_POWER_USAGE{gpu=\"3\",GPU_I_ID=\"2\"} 90\n";
-        let rows = told(text);
+        let rows = report(text);
         assert_eq!(rows[0], ("gpu.memory".to_owned(), Some(3), 3.0 * 1024.0 * 1024.0));
         assert_eq!(rows[1], ("gpu.power".to_owned(), Some(3), 90.0));
     }

@@ -1,14 +1,14 @@
-//! What GPUs tell, whoever made them.
+//! What the sources of GPU telemetry share.
 
-use crate::source::SampledValue;
+use crate::SampledValue;
 use llmscen_core::signal::Signal;
 use std::collections::{BTreeMap, BTreeSet};
 
 pub mod amd;
 pub mod nvml;
 
-/// What every GPU is asked for.
-const ASKED: [Signal; 9] = [
+/// The signals that every GPU is expected to report.
+const SIGNALS: [Signal; 9] = [
     Signal::GpuUtilization,
     Signal::GpuMemoryUtilization,
     Signal::GpuMemory,
@@ -19,117 +19,121 @@ const ASKED: [Signal; 9] = [
     Signal::GpuTemperature,
     Signal::GpuThrottled,
 ];
-/// What a GPU has used since its driver was loaded, in joules. Energy per token is made of the power, which every GPU tells.
+/// Energy since the driver was loaded, in joules. Energy per token is computed from the power, which every GPU reports.
 const ENERGY: &str = "gpu.energy_joules";
-/// Whether a reason for running slower holds, 0 or 1, by `reason`.
-const REASON: &str = "gpu.throttle_reason";
+/// Whether a reason for throttling is active, 0 or 1, by `reason`.
+const THROTTLE_REASON: &str = "gpu.throttle_reason";
 
-/// What one GPU told at once.
+/// One sample of one GPU.
 #[derive(Clone, Debug, Default, PartialEq)]
-struct Card {
-    /// What it told, in the unit of the signal.
+struct GpuSample {
+    /// Values in the unit of their signal.
     values: Vec<(Signal, f64)>,
-    /// Joules that it has used so far.
+    /// Energy used so far, in joules.
     energy: Option<f64>,
-    /// Why it runs slower than it could, in words; None where it does not tell.
-    held: Option<Vec<&'static str>>,
+    /// The active reasons for throttling; None where they are unknown.
+    throttle_reasons: Option<Vec<&'static str>>,
 }
 
-impl Card {
-    /// Takes in a value, where there is one.
-    fn put(&mut self, signal: Signal, value: Option<f64>) {
+impl GpuSample {
+    fn push(&mut self, signal: Signal, value: Option<f64>) {
         self.values.extend(value.map(|value| (signal, value)));
     }
 }
 
-/// The GPUs of a round: what they have told so far.
+/// What the GPUs of a round have reported so far, by device.
 #[derive(Debug, Default)]
-struct Fleet {
-    seen: BTreeMap<u32, Seen>,
+struct GpuLog {
+    devices: BTreeMap<u32, DeviceLog>,
 }
 
 #[derive(Debug, Default)]
-struct Seen {
+struct DeviceLog {
     samples: u64,
-    told: BTreeSet<Signal>,
-    held: u64,
+    reported: BTreeSet<Signal>,
+    throttled_samples: u64,
+    /// Samples by reason.
     reasons: BTreeMap<&'static str, u64>,
 }
 
-impl Fleet {
-    /// Tells what a GPU told.
-    fn tell(&mut self, device: u32, card: &Card, tell: &mut dyn FnMut(SampledValue<'_>)) {
-        let seen = self.seen.entry(device).or_default();
-        seen.samples += 1;
-        let mut own = |name: &str, labels: &str, value: f64| tell(SampledValue { name, labels, device: Some(device), value });
-        for (signal, value) in &card.values {
-            seen.told.insert(*signal);
-            own(signal.name(), "", *value);
+impl GpuLog {
+    fn record(&mut self, device: u32, sample: &GpuSample, emit: &mut dyn FnMut(SampledValue<'_>)) {
+        let log = self.devices.entry(device).or_default();
+        log.samples += 1;
+        let mut emit_value =
+            |name: &str, labels: &str, value: f64| emit(SampledValue { name, labels, device: Some(device), value });
+        for (signal, value) in &sample.values {
+            log.reported.insert(*signal);
+            emit_value(signal.name(), "", *value);
         }
-        if let Some(energy) = card.energy {
-            own(ENERGY, "", energy);
+        if let Some(energy) = sample.energy {
+            emit_value(ENERGY, "", energy);
         }
-        let Some(held) = &card.held else { return };
-        seen.told.insert(Signal::GpuThrottled);
-        seen.held += u64::from(!held.is_empty());
-        own(Signal::GpuThrottled.name(), "", if held.is_empty() { 0.0 } else { 1.0 });
-        for reason in held {
-            *seen.reasons.entry(reason).or_default() += 1;
+        let Some(active) = &sample.throttle_reasons else { return };
+        log.reported.insert(Signal::GpuThrottled);
+        log.throttled_samples += u64::from(!active.is_empty());
+        emit_value(Signal::GpuThrottled.name(), "", if active.is_empty() { 0.0 } else { 1.0 });
+        for reason in active {
+            *log.reasons.entry(reason).or_default() += 1;
         }
-        for reason in seen.reasons.keys() {
-            own(REASON, &format!("reason={reason}"), f64::from(u8::from(held.contains(reason))));
+        for reason in log.reasons.keys() {
+            emit_value(THROTTLE_REASON, &format!("reason={reason}"), f64::from(u8::from(active.contains(reason))));
         }
     }
 
-    /// What they never told, and what held them back. The server's memory is asked for where there is a managed server.
-    fn notes(&self, server: bool) -> Vec<String> {
-        let mut silent: BTreeMap<Vec<&str>, Vec<String>> = BTreeMap::new();
-        for (device, seen) in &self.seen {
-            let asked = ASKED.iter().filter(|signal| server || **signal != Signal::GpuMemoryServer);
-            let missing: Vec<&str> = asked.filter(|signal| !seen.told.contains(signal)).map(|signal| signal.name()).collect();
-            silent.entry(missing).or_default().push(device.to_string());
+    /// The signals that were never reported, and the throttling. `managed_server`: the memory of the server is expected.
+    fn notes(&self, managed_server: bool) -> Vec<String> {
+        let mut devices_by_missing: BTreeMap<Vec<&str>, Vec<String>> = BTreeMap::new();
+        for (device, log) in &self.devices {
+            let expected = SIGNALS.iter().filter(|signal| managed_server || **signal != Signal::GpuMemoryServer);
+            let missing: Vec<&str> =
+                expected.filter(|signal| !log.reported.contains(signal)).map(|signal| signal.name()).collect();
+            devices_by_missing.entry(missing).or_default().push(device.to_string());
         }
-        let silent = silent.into_iter().filter(|(missing, _)| !missing.is_empty());
-        let untold = silent.map(|(missing, devices)| format!("GPU {} did not tell {}", devices.join(", "), missing.join(", ")));
-        let held = self.seen.iter().filter(|(_, seen)| seen.held > 0).map(|(device, seen)| {
-            let reasons: Vec<String> = seen.reasons.iter().map(|(reason, times)| format!("{reason} ({times})")).collect();
+        let mut notes = Vec::new();
+        for (missing, devices) in devices_by_missing.into_iter().filter(|(missing, _)| !missing.is_empty()) {
+            notes.push(format!("GPU {} does not report {}", devices.join(", "), missing.join(", ")));
+        }
+        for (device, log) in self.devices.iter().filter(|(_, log)| log.throttled_samples > 0) {
+            let reasons: Vec<String> = log.reasons.iter().map(|(reason, samples)| format!("{reason} ({samples})")).collect();
             let reasons = reasons.join(", ");
-            format!("GPU {device} ran slower than it could in {} of {} samples: {reasons}", seen.held, seen.samples)
-        });
-        untold.chain(held).collect()
+            notes.push(format!("GPU {device} was throttled in {} of {} samples: {reasons}", log.throttled_samples, log.samples));
+        }
+        notes
     }
 }
 
-/// What `CUDA_VISIBLE_DEVICES` says, or its like.
+/// The GPUs that `CUDA_VISIBLE_DEVICES` or a similar variable selects.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Visible {
-    /// The variable; empty: none is set, and all GPUs are.
-    name: String,
-    named: Vec<String>,
+pub struct VisibleGpus {
+    /// Empty: no variable is set, and all GPUs are visible.
+    variable: String,
+    devices: Vec<String>,
 }
 
-impl Visible {
-    /// By the first of these variables that is set. As CUDA has it, the list ends where it names no GPU, such as `-1`.
-    pub fn of(env: &BTreeMap<String, String>, names: &[&str]) -> Visible {
+impl VisibleGpus {
+    /// Reads the first of these variables that is set. As in CUDA, the list ends at the first entry that is not a GPU, such as `-1`.
+    pub fn from_env(env: &BTreeMap<String, String>, names: &[&str]) -> VisibleGpus {
         let found = names.iter().find_map(|name| Some((*name, env.get(*name)?)));
-        let Some((name, list)) = found else { return Visible::default() };
-        let valid = |own: &&str| own.parse::<u32>().is_ok() || own.starts_with("GPU-") || own.starts_with("MIG-");
-        Visible { name: name.to_owned(), named: list.split(',').map(str::trim).take_while(valid).map(str::to_owned).collect() }
+        let Some((variable, list)) = found else { return VisibleGpus::default() };
+        let valid = |entry: &&str| entry.parse::<u32>().is_ok() || entry.starts_with("GPU-") || entry.starts_with("MIG-");
+        let devices = list.split(',').map(str::trim).take_while(valid).map(str::to_owned).collect();
+        VisibleGpus { variable: variable.to_owned(), devices }
     }
 
-    /// Whether a GPU is among them: by its number, or by the beginning of its UUID. Of a slice of a GPU it is not known whose it
-    /// is: then every GPU may be.
-    pub fn shows(&self, index: u32, uuid: &str) -> bool {
-        let own = |name: &String| match name.parse::<u32>() {
+    /// Whether a GPU is visible: by its number, or by the beginning of its UUID. The GPU of a MIG instance is unknown, so every
+    /// GPU may be it.
+    pub fn contains(&self, index: u32, uuid: &str) -> bool {
+        let matches = |device: &String| match device.parse::<u32>() {
             Ok(number) => number == index,
-            Err(_) => name.starts_with("MIG-") || uuid.starts_with(name.as_str()),
+            Err(_) => device.starts_with("MIG-") || uuid.starts_with(device.as_str()),
         };
-        self.name.is_empty() || self.named.iter().any(own)
+        self.variable.is_empty() || self.devices.iter().any(matches)
     }
 
-    /// The variable that says so; empty where none does.
-    pub fn name(&self) -> &str {
-        &self.name
+    /// The environment variable; empty where none is set.
+    pub fn variable(&self) -> &str {
+        &self.variable
     }
 }
 
@@ -137,46 +141,42 @@ impl Visible {
 mod tests {
     use super::*;
 
-    fn told(fleet: &mut Fleet, device: u32, card: &Card) -> Vec<String> {
+    fn record(log: &mut GpuLog, device: u32, sample: &GpuSample) -> Vec<String> {
         let mut all = Vec::new();
-        fleet.tell(device, card, &mut |own| {
-            let labels = if own.labels.is_empty() { String::new() } else { format!("{{{}}}", own.labels) };
-            all.push(format!("{}{labels}@{}={}", own.name, own.device.unwrap(), own.value));
+        log.record(device, sample, &mut |value| {
+            let labels = if value.labels.is_empty() { String::new() } else { format!("{{{}}}", value.labels) };
+            all.push(format!("{}{labels}@{}={}", value.name, value.device.unwrap(), value.value));
         });
         all
     }
 
     #[test]
-    fn a_gpu_tells_what_it_knows_and_its_silence_and_its_brakes_are_noted() {
-        let mut fleet = Fleet::default();
-        let values = ASKED.iter().filter(|own| **own != Signal::GpuThrottled).map(|signal| (*signal, 1.0)).collect();
-        let held = Card { values, energy: Some(7.5), held: Some(vec!["power_cap"]) };
-        let all = told(&mut fleet, 0, &held);
+    fn missing_signals_and_throttling_are_noted() {
+        let mut log = GpuLog::default();
+        let values = SIGNALS.iter().filter(|signal| **signal != Signal::GpuThrottled).map(|signal| (*signal, 1.0)).collect();
+        let throttled = GpuSample { values, energy: Some(7.5), throttle_reasons: Some(vec!["power_cap"]) };
+        let all = record(&mut log, 0, &throttled);
         assert_eq!(all.len(), 11);
         assert_eq!(&all[8..], ["gpu.energy_joules@0=7.5", "gpu.throttled@0=1", "gpu.throttle_reason{reason=power_cap}@0=1"]);
-        let free = Card { held: Some(Vec::new()), ..Card::default() };
-        assert_eq!(told(&mut fleet, 0, &free), ["gpu.throttled@0=0", "gpu.throttle_reason{reason=power_cap}@0=0"]);
-        assert_eq!(told(&mut fleet, 3, &free), ["gpu.throttled@3=0"], "a reason that never held is none");
-        told(&mut fleet, 5, &free);
+        let free = GpuSample { throttle_reasons: Some(Vec::new()), ..GpuSample::default() };
+        assert_eq!(record(&mut log, 0, &free), ["gpu.throttled@0=0", "gpu.throttle_reason{reason=power_cap}@0=0"]);
+        assert_eq!(record(&mut log, 3, &free), ["gpu.throttled@3=0"], "only reasons that were active once are reported");
+        record(&mut log, 5, &free);
         let rest = "gpu.memory, gpu.power, gpu.clock, gpu.memory_clock, gpu.temperature";
-        let silent = format!("GPU 3, 5 did not tell gpu.utilization, gpu.memory_utilization, {rest}");
-        let brakes = "GPU 0 ran slower than it could in 1 of 2 samples: power_cap (1)".to_owned();
-        assert_eq!(fleet.notes(false), [silent.clone(), brakes]);
-        assert_eq!(fleet.notes(true)[0], silent.replace("gpu.memory,", "gpu.memory, gpu.memory_server,"));
+        let missing = format!("GPU 3, 5 does not report gpu.utilization, gpu.memory_utilization, {rest}");
+        let throttling = "GPU 0 was throttled in 1 of 2 samples: power_cap (1)".to_owned();
+        assert_eq!(log.notes(false), [missing.clone(), throttling]);
+        assert_eq!(log.notes(true)[0], missing.replace("gpu.memory,", "gpu.memory, gpu.memory_server,"));
     }
-}
-
-#[cfg(test)]
-mod visible_tests {
-    use super::*;
 
     #[test]
     fn gpus_are_named_by_number_or_uuid_up_to_the_first_that_is_none() {
-        let of = |list: &str| {
-            Visible::of(&BTreeMap::from([("CUDA_VISIBLE_DEVICES".into(), list.into())]), &["X", "CUDA_VISIBLE_DEVICES"])
+        let visible = |list: &str| {
+            VisibleGpus::from_env(&BTreeMap::from([("CUDA_VISIBLE_DEVICES".into(), list.into())]), &["X", "CUDA_VISIBLE_DEVICES"])
         };
-        let shown = |list: &str| (0..4).filter(|index| of(list).shows(*index, &format!("GPU-{index}ab-cd"))).collect::<Vec<_>>();
-        for (list, own) in [
+        let shown =
+            |list: &str| (0..4).filter(|index| visible(list).contains(*index, &format!("GPU-{index}ab-cd"))).collect::<Vec<_>>();
+        for (list, expected) in [
             ("0, 2", vec![0, 2]),
             ("GPU-3ab,1", vec![1, 3]),
             ("1,-1,2", vec![1]),
@@ -184,9 +184,12 @@ mod visible_tests {
             ("-1", vec![]),
             ("MIG-5f0b2d-1", vec![0, 1, 2, 3]),
         ] {
-            assert_eq!(shown(list), own, "{list:?}");
+            assert_eq!(shown(list), expected, "{list:?}");
         }
-        assert!(Visible::of(&BTreeMap::new(), &["CUDA_VISIBLE_DEVICES"]).shows(7, "GPU-7"), "without the variable all are");
-        assert_eq!(of("0").name(), "CUDA_VISIBLE_DEVICES");
+        assert!(
+            VisibleGpus::from_env(&BTreeMap::new(), &["CUDA_VISIBLE_DEVICES"]).contains(7, "GPU-7"),
+            "without the variable all are"
+        );
+        assert_eq!(visible("0").variable(), "CUDA_VISIBLE_DEVICES");
     }
 }

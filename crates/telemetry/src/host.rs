@@ -1,7 +1,7 @@
-//! The whole machine: processor, memory, network and disks, as Linux counts them.
+//! CPU, memory, network and disks of this machine, from `/proc` and `/sys`.
 
 use crate::proc::{MIN_INTERVAL, Proc, first_error, parse_kib};
-use crate::source::{SampledValue, TelemetrySource};
+use crate::{SampledValue, TelemetrySource};
 use llmscen_core::manifest::Machine;
 use llmscen_core::telemetry::Source;
 use llmscen_core::units::Nanos;
@@ -10,19 +10,19 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 use sysinfo::{CpuRefreshKind, MemoryRefreshKind, RefreshKind, System};
 
-/// Bytes of a sector in `/proc/diskstats`, whatever the disk's own.
+/// Bytes of a sector in `/proc/diskstats`, whatever the sector size of the disk.
 const SECTOR: f64 = 512.0;
 
-/// The whole machine. In a container too: only its network is its own there.
+/// The machine, also from inside a container, where only the network is that of the container.
 pub struct Host {
     proc: Proc,
     interval: Nanos,
-    /// The disks themselves: neither their partitions nor what is made of disks, which count the same bytes again.
+    /// Physical disks. Partitions, RAID and volumes count the same bytes again.
     disks: BTreeSet<String>,
     before: Option<(Instant, Ticks)>,
 }
 
-/// Processor time of all cores since the machine started, in ticks.
+/// CPU time of all cores since boot, in ticks.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Ticks {
     busy: f64,
@@ -30,48 +30,48 @@ struct Ticks {
 }
 
 impl Host {
-    /// This machine.
+    /// The source with this interval.
     pub fn new(interval: Nanos) -> Host {
-        Host::under(Path::new("/"), interval)
+        Host::with_root(Path::new("/"), interval)
     }
 
-    /// The machine whose `/proc` and `/sys` lie under `root`.
-    fn under(root: &Path, interval: Nanos) -> Host {
-        Host { proc: Proc::under(root), interval, disks: disks(&root.join("sys/block")), before: None }
+    fn with_root(root: &Path, interval: Nanos) -> Host {
+        Host { proc: Proc::new(root), interval, disks: find_disks(&root.join("sys/block")), before: None }
     }
 
-    fn cpu(&mut self, at: Instant, tell: &mut dyn FnMut(SampledValue<'_>)) -> Result<(), String> {
-        let now = ticks(&self.proc.read("stat")?).ok_or("`/proc/stat` has no line `cpu`")?;
+    fn sample_cpu(&mut self, at: Instant, emit: &mut dyn FnMut(SampledValue<'_>)) -> Result<(), String> {
+        let now = parse_ticks(&self.proc.read("stat")?).ok_or("`/proc/stat` has no `cpu` line")?;
         let Some((from, before)) = self.before else {
             self.before = Some((at, now));
             return Ok(());
         };
         let all = now.all - before.all;
         if all > 0.0 && at.saturating_duration_since(from) >= MIN_INTERVAL {
-            tell(SampledValue::plain("host.cpu", ((now.busy - before.busy) / all).clamp(0.0, 1.0)));
+            emit(SampledValue::plain("host.cpu", ((now.busy - before.busy) / all).clamp(0.0, 1.0)));
             self.before = Some((at, now));
         }
         Ok(())
     }
 
-    fn memory(&mut self, tell: &mut dyn FnMut(SampledValue<'_>)) -> Result<(), String> {
-        let used = used(&self.proc.read("meminfo")?).ok_or("`/proc/meminfo` has no `MemTotal` and `MemAvailable`")?;
-        tell(SampledValue::plain("host.memory", used));
+    fn sample_memory(&mut self, emit: &mut dyn FnMut(SampledValue<'_>)) -> Result<(), String> {
+        let used =
+            parse_used_memory(&self.proc.read("meminfo")?).ok_or("`/proc/meminfo` has no `MemTotal` and `MemAvailable`")?;
+        emit(SampledValue::plain("host.memory", used));
         Ok(())
     }
 
-    fn network(&mut self, tell: &mut dyn FnMut(SampledValue<'_>)) -> Result<(), String> {
-        let (received, sent) = network(&self.proc.read("net/dev")?);
-        tell(SampledValue::plain("host.net_in", received));
-        tell(SampledValue::plain("host.net_out", sent));
+    fn sample_network(&mut self, emit: &mut dyn FnMut(SampledValue<'_>)) -> Result<(), String> {
+        let (received, sent) = parse_network(&self.proc.read("net/dev")?);
+        emit(SampledValue::plain("host.net_in", received));
+        emit(SampledValue::plain("host.net_out", sent));
         Ok(())
     }
 
-    fn disk(&mut self, tell: &mut dyn FnMut(SampledValue<'_>)) -> Result<(), String> {
+    fn sample_disks(&mut self, emit: &mut dyn FnMut(SampledValue<'_>)) -> Result<(), String> {
         if !self.disks.is_empty() {
-            let (read, written) = sectors(&self.proc.read("diskstats")?, &self.disks);
-            tell(SampledValue::plain("host.disk_read", read * SECTOR));
-            tell(SampledValue::plain("host.disk_write", written * SECTOR));
+            let (read, written) = parse_sectors(&self.proc.read("diskstats")?, &self.disks);
+            emit(SampledValue::plain("host.disk_read", read * SECTOR));
+            emit(SampledValue::plain("host.disk_write", written * SECTOR));
         }
         Ok(())
     }
@@ -86,40 +86,40 @@ impl TelemetrySource for Host {
         self.interval
     }
 
-    fn sample(&mut self, at: Instant, tell: &mut dyn FnMut(SampledValue<'_>)) -> Result<(), String> {
-        first_error([self.cpu(at, tell), self.memory(tell), self.network(tell), self.disk(tell)])
+    fn sample(&mut self, at: Instant, emit: &mut dyn FnMut(SampledValue<'_>)) -> Result<(), String> {
+        first_error([self.sample_cpu(at, emit), self.sample_memory(emit), self.sample_network(emit), self.sample_disks(emit)])
     }
 
     fn notes(&mut self) -> Vec<String> {
-        let none = self.disks.is_empty().then(|| "telemetry of host: no disk is listed under /sys/block".into());
-        none.into_iter().collect()
+        let note = self.disks.is_empty().then(|| "telemetry of host: no disk is listed in /sys/block".into());
+        note.into_iter().collect()
     }
 }
 
-/// The disks that have a device; loop devices, memory disks, RAID and volumes have none.
-fn disks(block: &Path) -> BTreeSet<String> {
+/// The disks that have a device. Loop devices, memory disks, RAID and volumes have none.
+fn find_disks(block: &Path) -> BTreeSet<String> {
     let listed = std::fs::read_dir(block).into_iter().flatten().flatten();
-    let real = |path: &PathBuf| path.join("device").exists();
-    listed.map(|entry| entry.path()).filter(real).filter_map(|path| Some(path.file_name()?.to_str()?.to_owned())).collect()
+    let is_physical = |path: &PathBuf| path.join("device").exists();
+    listed.map(|entry| entry.path()).filter(is_physical).filter_map(|path| Some(path.file_name()?.to_str()?.to_owned())).collect()
 }
 
-/// The line `cpu` of `/proc/stat`: user, nice, system, idle, iowait, irq, softirq, steal; guests are in user and nice.
-/// Stolen time is busy: nobody here could use it.
-fn ticks(stat: &str) -> Option<Ticks> {
+/// The `cpu` line of `/proc/stat`: user, nice, system, idle, iowait, irq, softirq, steal; user and nice include guests.
+/// Stolen time counts as busy, because this machine could not use it.
+fn parse_ticks(stat: &str) -> Option<Ticks> {
     let line = stat.lines().find_map(|line| line.strip_prefix("cpu "))?;
     let counts: Vec<f64> = line.split_whitespace().take(8).map_while(|count| count.parse().ok()).collect();
     let all: f64 = counts.iter().sum();
-    let waiting: f64 = counts.iter().skip(3).take(2).sum();
-    (counts.len() >= 4).then_some(Ticks { busy: all - waiting, all })
+    let idle: f64 = counts.iter().skip(3).take(2).sum();
+    (counts.len() >= 4).then_some(Ticks { busy: all - idle, all })
 }
 
-/// Bytes in use: what is there less what a new program could have.
-fn used(meminfo: &str) -> Option<f64> {
+/// Used memory in bytes: total minus available.
+fn parse_used_memory(meminfo: &str) -> Option<f64> {
     Some(parse_kib(meminfo, "MemTotal")? as f64 - parse_kib(meminfo, "MemAvailable")? as f64)
 }
 
-/// Bytes received and sent over all interfaces but the loopback.
-fn network(dev: &str) -> (f64, f64) {
+/// Bytes received and sent over all interfaces except the loopback.
+fn parse_network(dev: &str) -> (f64, f64) {
     let mut sum = (0.0, 0.0);
     for (_, rest) in dev.lines().filter_map(|line| line.split_once(':')).filter(|(name, _)| name.trim() != "lo") {
         let mut counts = rest.split_whitespace();
@@ -131,8 +131,8 @@ fn network(dev: &str) -> (f64, f64) {
     sum
 }
 
-/// Sectors read and written, of these disks.
-fn sectors(diskstats: &str, disks: &BTreeSet<String>) -> (f64, f64) {
+/// Sectors read from and written to these disks.
+fn parse_sectors(diskstats: &str, disks: &BTreeSet<String>) -> (f64, f64) {
     let mut sum = (0.0, 0.0);
     for line in diskstats.lines() {
         let mut words = line.split_whitespace().skip(2);
@@ -147,10 +147,11 @@ fn sectors(diskstats: &str, disks: &BTreeSet<String>) -> (f64, f64) {
     sum
 }
 
-/// What the system tells of itself; what it keeps to itself is `unknown`.
+/// The machine and its operating system; `unknown` where the system does not provide a value.
 pub fn machine() -> Machine {
-    let wanted = RefreshKind::nothing().with_cpu(CpuRefreshKind::nothing()).with_memory(MemoryRefreshKind::nothing().with_ram());
-    let system = System::new_with_specifics(wanted);
+    let requested =
+        RefreshKind::nothing().with_cpu(CpuRefreshKind::nothing()).with_memory(MemoryRefreshKind::nothing().with_ram());
+    let system = System::new_with_specifics(requested);
     let known = |text: Option<String>| text.unwrap_or_else(|| "unknown".into());
     Machine {
         host: known(System::host_name()),
@@ -172,7 +173,7 @@ mod tests {
     const DISKS: &str = "   7       0 loop0 5 0 100 0 5 0 100 0 0 0 0\n 254       0 vda 10 2 40 6 20 4 80 7 0 0 0\n\
         \x20254       1 vda1 10 2 40 6 20 4 80 7 0 0 0\n 259       0 nvme0n1 1 0 2 0 1 0 3 0 0 0 0 0 0 0 0 0 0\n";
 
-    fn machine(root: &Path, stat: &str) {
+    fn write_machine(root: &Path, stat: &str) {
         fs::create_dir_all(root.join("proc/net")).unwrap();
         for disk in ["vda/device", "nvme0n1/device", "loop0", "dm-0"] {
             fs::create_dir_all(root.join("sys/block").join(disk)).unwrap();
@@ -184,16 +185,16 @@ mod tests {
     }
 
     fn sample(host: &mut Host, at: Instant) -> (Vec<(String, f64)>, Result<(), String>) {
-        let mut told = Vec::new();
-        let answer = host.sample(at, &mut |own| told.push((own.name.to_owned(), own.value)));
-        (told, answer)
+        let mut values = Vec::new();
+        let result = host.sample(at, &mut |value| values.push((value.name.to_owned(), value.value)));
+        (values, result)
     }
 
     #[test]
     fn a_machine_is_read_as_linux_writes_it() {
         let folder = tempfile::tempdir().unwrap();
-        machine(folder.path(), "cpu  100 0 100 700 100 0 0 0 0 0\ncpu0 1 1 1 1\n");
-        let mut host = Host::under(folder.path(), Nanos::from_millis(1000));
+        write_machine(folder.path(), "cpu  100 0 100 700 100 0 0 0 0 0\ncpu0 1 1 1 1\n");
+        let mut host = Host::with_root(folder.path(), Nanos::from_millis(1000));
         let counts = [("host.memory", 750.0 * 1024.0), ("host.net_in", 107.0), ("host.net_out", 35.0)];
         let disk = [("host.disk_read", 42.0 * 512.0), ("host.disk_write", 83.0 * 512.0)];
         let named = |all: &[(&str, f64)]| all.iter().map(|(name, value)| ((*name).to_owned(), *value)).collect::<Vec<_>>();
@@ -202,35 +203,30 @@ mod tests {
         assert_eq!(sample(&mut host, begin), (without.clone(), Ok(())), "a share needs two samples");
         assert_eq!(sample(&mut host, begin + MIN_INTERVAL).0, without, "and a tick between them");
         // 40 ticks later: 10 user, 5 irq, 5 stolen; 15 idle, 5 waiting for a disk.
-        machine(folder.path(), "cpu  110 0 100 715 105 5 0 5 0 0\n");
+        write_machine(folder.path(), "cpu  110 0 100 715 105 5 0 5 0 0\n");
         assert_eq!(sample(&mut host, begin + MIN_INTERVAL / 2).0, without, "that are not too near");
-        let (told, _) = sample(&mut host, begin + MIN_INTERVAL);
-        assert_eq!(told, named(&[("host.cpu", 0.5)]).into_iter().chain(without).collect::<Vec<_>>());
+        let (values, _) = sample(&mut host, begin + MIN_INTERVAL);
+        assert_eq!(values, named(&[("host.cpu", 0.5)]).into_iter().chain(without).collect::<Vec<_>>());
     }
 
     #[test]
     fn what_cannot_be_read_is_named_and_the_rest_is_read() {
         let folder = tempfile::tempdir().unwrap();
-        machine(folder.path(), "cpu  1 2 3 4 5 6 7 8\n");
+        write_machine(folder.path(), "cpu  1 2 3 4 5 6 7 8\n");
         fs::remove_file(folder.path().join("proc/net/dev")).unwrap();
-        let mut host = Host::under(folder.path(), Nanos::from_millis(1000));
-        let (told, answer) = sample(&mut host, Instant::now());
-        assert_eq!(told.len(), 3);
-        assert!(answer.unwrap_err().ends_with("proc/net/dev: No such file or directory (os error 2)"));
+        let mut host = Host::with_root(folder.path(), Nanos::from_millis(1000));
+        let (values, result) = sample(&mut host, Instant::now());
+        assert_eq!(values.len(), 3);
+        assert!(result.unwrap_err().ends_with("proc/net/dev: No such file or directory (os error 2)"));
         assert!(host.notes().is_empty());
         fs::remove_dir_all(folder.path().join("sys")).unwrap();
-        let mut bare = Host::under(folder.path(), Nanos::from_millis(1000));
+        let mut bare = Host::with_root(folder.path(), Nanos::from_millis(1000));
         assert_eq!((sample(&mut bare, Instant::now()).0.len(), bare.notes().len()), (1, 1));
     }
-}
-
-#[cfg(test)]
-mod machine_tests {
-    use super::*;
 
     #[test]
     fn every_machine_has_cores_and_memory() {
-        let machine = machine();
+        let machine = super::machine();
         assert!(machine.cores >= 1 && machine.memory > 1 << 20, "{machine:?}");
     }
 }

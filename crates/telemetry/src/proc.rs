@@ -1,6 +1,6 @@
-//! The one reader of `/proc`, and rates of what its files count.
+//! Reads and parses files of `/proc`, and computes rates of their counters.
 //!
-//! It is written by hand: the `procfs` crate parses every field and takes three times as long for a process.
+//! The `procfs` crate is not used: it parses every field and takes three times as long per process.
 
 use std::borrow::Cow;
 use std::fs::File;
@@ -8,89 +8,79 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// Reads files of `/proc`, one after another into the same memory.
+/// Reads files of `/proc` into one buffer.
 pub(crate) struct Proc {
     folder: PathBuf,
     bytes: Vec<u8>,
 }
 
-/// A process in `/proc/PID/stat`.
+/// Fields of `/proc/PID/stat`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Stat {
-    /// The process that it is a child of.
     pub parent: u32,
-    /// Processor time in ticks of 10 ms: its own, and that of its children that have ended and were waited for.
+    /// CPU time in ticks of 10 ms, with that of its children that have ended and were waited for.
     pub ticks: u64,
-    /// When it started, in ticks after the machine: a number that comes again is another process.
+    /// Start time in ticks since boot, which distinguishes processes that reuse a number.
     pub started: u64,
 }
 
 impl Proc {
-    /// `/proc` under that root.
-    pub fn under(root: &Path) -> Proc {
+    pub fn new(root: &Path) -> Proc {
         Proc { folder: root.join("proc"), bytes: Vec::new() }
     }
 
-    /// The folder.
     pub fn folder(&self) -> &Path {
         &self.folder
     }
 
-    /// The text of a file.
-    ///
-    /// # Errors
-    /// It cannot be read; in words, with its name.
     pub fn read(&mut self, name: &str) -> Result<Cow<'_, str>, String> {
         let path = self.folder.join(name);
         self.bytes.clear();
         let read = File::open(&path).and_then(|mut file| file.read_to_end(&mut self.bytes));
         read.map_err(|error| format!("cannot read {}: {error}", path.display()))?;
-        // The name of a process is any bytes.
+        // The name of a process may contain any bytes.
         Ok(String::from_utf8_lossy(&self.bytes))
     }
 }
 
-/// The first error of several attempts, all of which were made.
-pub(crate) fn first_error<const N: usize>(answers: [Result<(), String>; N]) -> Result<(), String> {
-    answers.into_iter().find(Result::is_err).unwrap_or(Ok(()))
+pub(crate) fn first_error<const N: usize>(results: [Result<(), String>; N]) -> Result<(), String> {
+    results.into_iter().find(Result::is_err).unwrap_or(Ok(()))
 }
 
-/// Reads `/proc/PID/stat`. The name is in brackets and may contain brackets.
+/// Parses `/proc/PID/stat`. The name is in parentheses and may contain parentheses.
 pub(crate) fn parse_stat(text: &str) -> Option<Stat> {
     let rest = text.rsplit_once(')')?.1;
     let fields: Vec<&str> = rest.split_whitespace().take(20).collect();
-    let number = |place: usize| fields.get(place)?.parse::<u64>().ok();
-    // `man 5 proc` counts from 1, and the state that follows the name is its third.
+    let number = |index: usize| fields.get(index)?.parse::<u64>().ok();
+    // Index 0 is field 3 of proc(5), the state, which follows the name.
     let ticks = (11..15).map(number).sum::<Option<u64>>()?;
     Some(Stat { parent: u32::try_from(number(1)?).ok()?, ticks, started: number(19)? })
 }
 
-/// The bytes in the line `name` of `/proc/PID/status` or `/proc/meminfo`, which count in kB. A process that has ended and is
-/// not waited for yet has no such line.
+/// The bytes in the line `name` of `/proc/PID/status` or `/proc/meminfo`, whose unit is kB. A zombie process has no such line.
 pub(crate) fn parse_kib(text: &str, name: &str) -> Option<u64> {
     let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?;
     line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok().map(|kib| kib * 1024)
 }
 
-/// What `/proc/PID/io` says was read from and written to disk, in bytes: by the process, and by its children that have ended
-/// and were waited for.
+/// Bytes read from and written to disk in `/proc/PID/io`, with those of children that have ended and were waited for.
 pub(crate) fn parse_io(io: &str) -> Option<(u64, u64)> {
     let count = |name: &str| io.lines().find_map(|line| line.strip_prefix(name)?.trim().parse::<u64>().ok());
     Some((count("read_bytes:")?, count("write_bytes:")?))
 }
 
-/// The shortest time between two readings: the system counts some processor time in steps of 10 ms.
+/// The shortest interval of a rate, because the system counts CPU time in steps of 10 ms.
 pub(crate) const MIN_INTERVAL: Duration = Duration::from_millis(50);
 
-/// How fast a count grows between two readings.
+/// The rate of a counter between two readings.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct GrowthRate {
     before: Option<(Instant, f64)>,
 }
 
 impl GrowthRate {
-    /// Growth per second since the last reading; None for the first, and where the last is too recent.
-    pub fn since(&mut self, at: Instant, count: f64) -> Option<f64> {
+    /// Growth per second since the last reading; None for the first reading, and where the last one is too recent.
+    pub fn update(&mut self, at: Instant, count: f64) -> Option<f64> {
         let Some((from, before)) = self.before else {
             self.before = Some((at, count));
             return None;
@@ -115,17 +105,13 @@ mod tests {
         let io = "rchar: 6976\nwchar: 0\nread_bytes: 4096\nwrite_bytes: 512\ncancelled_write_bytes: 100\n";
         assert_eq!((parse_io(io), parse_io("rchar: 1\n")), (Some((4096, 512)), None));
     }
-}
-
-#[cfg(test)]
-mod cpu_usage_tests {
-    use super::*;
 
     #[test]
     fn growth_needs_two_readings_that_are_apart() {
-        let (begin, mut pace) = (Instant::now(), GrowthRate::default());
+        let begin = Instant::now();
+        let mut rate = GrowthRate::default();
         let at = |millis| begin + Duration::from_millis(millis);
-        let seen = [(0, 1.0), (49, 9.0), (100, 1.5), (140, 9.0), (200, 1.5), (300, 1.0)].map(|(ms, n)| pace.since(at(ms), n));
-        assert_eq!(seen, [None, None, Some(5.0), None, Some(0.0), Some(0.0)], "a count that falls has not grown");
+        let rates = [(0, 1.0), (49, 9.0), (100, 1.5), (140, 9.0), (200, 1.5), (300, 1.0)].map(|(ms, n)| rate.update(at(ms), n));
+        assert_eq!(rates, [None, None, Some(5.0), None, Some(0.0), Some(0.0)], "a count that falls has not grown");
     }
 }

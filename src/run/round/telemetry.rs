@@ -9,16 +9,16 @@ use llmscen_core::plan::{Case, Plan};
 use llmscen_core::target::Place;
 use llmscen_core::telemetry::{Recorded, Scrape, TelemetrySpec};
 use llmscen_core::units::Nanos;
+use llmscen_telemetry::TelemetrySource;
 use llmscen_telemetry::dcgm::Dcgm;
-use llmscen_telemetry::gpu::Visible;
+use llmscen_telemetry::gpu::VisibleGpus;
 use llmscen_telemetry::gpu::amd::Amd;
 use llmscen_telemetry::gpu::nvml::Nvidia;
 use llmscen_telemetry::host::Host;
-use llmscen_telemetry::process::Tool;
+use llmscen_telemetry::process::SelfProcess;
 use llmscen_telemetry::prometheus::Prometheus;
 use llmscen_telemetry::sampler::Sampler;
-use llmscen_telemetry::source::TelemetrySource;
-use llmscen_telemetry::tree::{Members, Tree};
+use llmscen_telemetry::tree::{Members, ProcessTree};
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
@@ -40,7 +40,7 @@ impl Observer {
         if !wanted || observer.spec.interval == Nanos::ZERO || plan.cases.iter().all(simulated) {
             return observer;
         }
-        match Nvidia::find(&Visible::of(&context.env, &["CUDA_VISIBLE_DEVICES"])) {
+        match Nvidia::find(&VisibleGpus::from_env(&context.env, &["CUDA_VISIBLE_DEVICES"])) {
             Ok(found) => observer.nvidia = Some(found),
             Err(why) => {
                 observer.amd = Amd::find(&context.env);
@@ -89,10 +89,10 @@ impl Observer {
     fn system(&self, server: Option<u32>, sources: &mut Vec<Box<dyn TelemetrySource>>) -> Option<Members> {
         let each = self.spec.interval;
         if self.spec.host {
-            sources.push(Box::new(Tool::new(each)));
+            sources.push(Box::new(SelfProcess::new(each)));
             sources.push(Box::new(Host::new(each)));
         }
-        let tree = Tree::of(server.filter(|_| self.spec.host)?, each);
+        let tree = ProcessTree::new(server.filter(|_| self.spec.host)?, each);
         let members = tree.members();
         sources.push(Box::new(tree));
         Some(members)
@@ -203,7 +203,7 @@ mod tests {
         let mut told = Vec::new();
         for mut source in observer.sources(&plan.cases[0], None, Some(running.addr())) {
             source.sample(std::time::Instant::now(), &mut |value| told.push((value.name.to_owned(), value.value))).unwrap();
-            assert!(source.notes()[0].starts_with("vLLM's page has no `vllm:prefix_cache_hits`"));
+            assert!(source.notes()[0].starts_with("vLLM does not export `vllm:prefix_cache_hits`"));
         }
         for (name, value) in [("up", 1.0), ("server.running", 0.0), ("server.kv_cache_usage", 0.0), ("server.output_tps", 0.0)] {
             assert!(told.contains(&(name.to_owned(), value)), "{name} is not in {told:?}");

@@ -1,4 +1,4 @@
-//! Rows that a command prints: its process, and its output as a stream.
+//! Rows that a command prints: its process and its output.
 
 use super::source::Origin;
 use crate::error::PromptError;
@@ -12,57 +12,54 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// Bytes at the end of its stderr that an error shows.
-const SHOWN: u64 = 2000;
+/// Bytes at the end of stderr that an error shows.
+const SHOWN_STDERR: u64 = 2000;
 /// From SIGTERM to SIGKILL.
 const GRACE: Duration = Duration::from_millis(300);
-const LOOK: Duration = Duration::from_millis(5);
+const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
-/// The process of a command, and all that it started in its group.
+/// The process group of a command.
 #[derive(Debug)]
 pub struct Process {
     group: Pid,
-    over: AtomicBool,
+    ended: AtomicBool,
 }
 
 impl Process {
-    /// Ends it, where it has not ended.
-    pub fn end(&self) {
+    /// Stops the processes that still run.
+    pub fn stop(&self) {
         let mut waited = Duration::ZERO;
-        while !self.over.load(Ordering::Acquire) && waited < GRACE {
+        while !self.ended.load(Ordering::Acquire) && waited < GRACE {
             if waited.is_zero() {
                 let _ = kill_process_group(self.group, Signal::TERM);
             }
-            std::thread::sleep(LOOK);
-            waited += LOOK;
+            std::thread::sleep(POLL_INTERVAL);
+            waited += POLL_INTERVAL;
         }
-        if !self.over.load(Ordering::Acquire) {
+        if !self.ended.load(Ordering::Acquire) {
             let _ = kill_process_group(self.group, Signal::KILL);
         }
     }
 }
 
-/// Starts a command, whose name in errors is `name`.
-///
-/// # Errors
-/// It cannot be started, or there is no temporary file for its stderr.
+/// Starts a command. `name` is its name in errors.
 pub fn start(spec: &CommandSpec, name: &str) -> Result<Origin, PromptError> {
-    let wrong = |source: io::Error| PromptError::NoCommand { command: name.to_owned(), cwd: spec.cwd.clone(), source };
-    let (program, arguments) = spec.words.split_first().ok_or_else(|| wrong(io::ErrorKind::InvalidInput.into()))?;
-    let errors = tempfile::tempfile().map_err(wrong)?;
+    let start_error = |source: io::Error| PromptError::NoCommand { command: name.to_owned(), cwd: spec.cwd.clone(), source };
+    let (program, arguments) = spec.words.split_first().ok_or_else(|| start_error(io::ErrorKind::InvalidInput.into()))?;
+    let errors = tempfile::tempfile().map_err(start_error)?;
     let mut command = Command::new(program);
     command.args(arguments).current_dir(&spec.cwd).envs(spec.env.iter().map(|(name, value)| (name, value)));
-    // A group of its own, so that what it starts ends with it, and Ctrl-C in the terminal is for this program to act on.
-    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(errors.try_clone().map_err(wrong)?).process_group(0);
-    let mut child = command.spawn().map_err(wrong)?;
+    // In a separate process group, so that its children can be stopped with it, and Ctrl-C in the terminal does not reach it.
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(errors.try_clone().map_err(start_error)?).process_group(0);
+    let mut child = command.spawn().map_err(start_error)?;
     let group = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
-    let (Some(group), Some(stdout)) = (group, child.stdout.take()) else { return Err(wrong(io::ErrorKind::Other.into())) };
-    let process = Arc::new(Process { group, over: AtomicBool::new(false) });
+    let (Some(group), Some(stdout)) = (group, child.stdout.take()) else { return Err(start_error(io::ErrorKind::Other.into())) };
+    let process = Arc::new(Process { group, ended: AtomicBool::new(false) });
     let output = Output { child, stdout, errors, process: process.clone(), spec: spec.clone(), name: name.to_owned() };
     Ok(Origin::Printed(process, Box::new(output)))
 }
 
-/// What the command prints. Its end is an error where the command failed.
+/// The output of a command. The end of the stream is an error if the command failed.
 struct Output {
     child: Child,
     stdout: ChildStdout,
@@ -74,28 +71,28 @@ struct Output {
 
 impl Output {
     fn finish(&mut self) -> io::Result<()> {
-        if self.process.over.load(Ordering::Acquire) {
+        if self.process.ended.load(Ordering::Acquire) {
             return Ok(());
         }
         let status = self.child.wait()?;
         let _ = kill_process_group(self.process.group, Signal::KILL);
-        self.process.over.store(true, Ordering::Release);
+        self.process.ended.store(true, Ordering::Release);
         if status.success() {
             return Ok(());
         }
-        let stderr = self.last_errors().unwrap_or_default();
-        Err(io::Error::other(PromptError::Command { command: self.name.clone(), how: in_words(status), stderr }))
+        let stderr = self.read_stderr().unwrap_or_default();
+        Err(io::Error::other(PromptError::Command { command: self.name.clone(), how: describe(status), stderr }))
     }
 
-    fn last_errors(&mut self) -> io::Result<String> {
+    fn read_stderr(&mut self) -> io::Result<String> {
         let length = self.errors.seek(SeekFrom::End(0))?;
-        self.errors.seek(SeekFrom::Start(length.saturating_sub(SHOWN)))?;
+        self.errors.seek(SeekFrom::Start(length.saturating_sub(SHOWN_STDERR)))?;
         let mut bytes = Vec::new();
-        (&self.errors).take(SHOWN).read_to_end(&mut bytes)?;
+        (&self.errors).take(SHOWN_STDERR).read_to_end(&mut bytes)?;
         let text = String::from_utf8_lossy(&bytes);
-        // A line that is cut may begin inside a secret.
-        let whole = text.split_once('\n').filter(|_| length > SHOWN).map_or(text.as_ref(), |(_, rest)| rest);
-        Ok(self.spec.clean(whole).trim().lines().map(|line| format!("\n  {line}")).collect())
+        // An incomplete line may begin inside a secret.
+        let lines = text.split_once('\n').filter(|_| length > SHOWN_STDERR).map_or(text.as_ref(), |(_, rest)| rest);
+        Ok(self.spec.clean(lines).trim().lines().map(|line| format!("\n  {line}")).collect())
     }
 }
 
@@ -109,17 +106,17 @@ impl Read for Output {
 }
 
 impl Drop for Output {
-    /// Reading may end before the command does.
+    /// The stream may be dropped before the command ends.
     fn drop(&mut self) {
-        if !self.process.over.load(Ordering::Acquire) {
+        if !self.process.ended.load(Ordering::Acquire) {
             let _ = kill_process_group(self.process.group, Signal::KILL);
             let _ = self.child.wait();
-            self.process.over.store(true, Ordering::Release);
+            self.process.ended.store(true, Ordering::Release);
         }
     }
 }
 
-fn in_words(status: ExitStatus) -> String {
+fn describe(status: ExitStatus) -> String {
     match (status.code(), status.signal()) {
         (Some(code), _) => format!("exit status {code}"),
         (None, Some(signal)) => format!("signal {signal}"),
@@ -157,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_come_in_their_order_with_the_environment_and_the_folder() {
+    fn rows_are_in_order_with_the_environment_and_the_folder() {
         let folder = tempfile::tempdir().unwrap();
         let script = r#"pwd > seen; printf '{"q": "s%s %s"}\n{"q": "two"}\n' "$LLMSCEN_SEED" "$LLMSCEN_MODEL""#;
         let columns = [("prompt".to_owned(), "q".to_owned())].into();
@@ -175,8 +172,8 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let script = r#"(while :; do sleep 0.05; touch alive; done) & i=0; while :; do echo "{\"prompt\": \"p$i\"}"; i=$((i+1)); echo $i > count; done"#;
         let rows = opened(&spec(script, folder.path())).unwrap();
-        let of = |seq| rows.prompts.session(seq).unwrap().turns[0].text.clone();
-        assert_eq!([of(0), of(1), of(300)], ["p0", "p1", "p300"]);
+        let text = |seq| rows.prompts.session(seq).unwrap().turns[0].text.clone();
+        assert_eq!([text(0), text(1), text(300)], ["p0", "p1", "p300"]);
         assert_eq!(rows.prompts.len(), None);
         // A pipe and one read are filled ahead, and no more: rows are about 16 bytes.
         std::thread::sleep(Duration::from_millis(300));
@@ -196,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn what_fails_is_said_with_its_line_or_its_stderr() {
+    fn failures_are_reported_with_line_or_stderr() {
         let error = |script: &str| open(script).unwrap_err().to_string();
         assert_eq!(
             error("echo no model >&2; exit 3"),

@@ -1,50 +1,50 @@
-//! What a file is, by its name and its first bytes.
+//! Detects the format of a file by its name and its first bytes.
 
 use std::path::Path;
 
-/// Bytes of the beginning that are looked at.
+/// Bytes that are read to detect the format.
 pub const HEAD: usize = 64 << 10;
 
-/// How a text holds its rows.
+/// The format of the rows of a text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Format {
     /// A row is a line of plain text.
     Plain,
     /// A row is a line of JSON.
     Lines,
-    /// A row is an element of the JSON list at this offset, the member of a mapping where that has a key.
+    /// A row is an element of the JSON list at this offset, which is the member with this key of a mapping.
     List(usize, Option<String>),
-    /// A row is a record; its fields are parted by this byte.
+    /// A row is a record with this delimiter.
     Csv(u8),
 }
 
-/// What a kind reads, as far as formats depend on it.
+/// The formats of a kind of dataset.
 #[derive(Clone, Copy, Debug)]
 pub struct FormatOptions {
-    /// Lines as they are, whatever they hold.
+    /// Every line is a row, whatever its content.
     pub plain_lines: bool,
     /// A list of messages is a row.
     pub bare_lists: bool,
-    /// Columns that hold a list.
+    /// Columns whose values are lists.
     pub list_columns: &'static [&'static str],
 }
 
 impl FormatOptions {
-    /// Tables of rows, in whatever format.
+    /// Rows with columns, in any format.
     pub const ROWS: FormatOptions = FormatOptions { plain_lines: false, bare_lists: false, list_columns: &[] };
 }
 
-/// The extension of a file, in lower case, that of its compression left out.
+/// The extension of a file in lower case, without that of its compression.
 pub fn extension(path: &Path) -> String {
-    let own = |path: &Path| path.extension().unwrap_or_default().to_string_lossy().to_ascii_lowercase();
-    match own(path).as_str() {
-        "gz" | "gzip" | "zst" | "zstd" => own(Path::new(path.file_stem().unwrap_or_default())),
+    let extension = |path: &Path| path.extension().unwrap_or_default().to_string_lossy().to_ascii_lowercase();
+    match extension(path).as_str() {
+        "gz" | "gzip" | "zst" | "zstd" => extension(Path::new(path.file_stem().unwrap_or_default())),
         plain => plain.to_owned(),
     }
 }
 
-/// The format of a text that begins with `head`, which is the whole of it where `whole`. None: more is needed.
-pub fn detect(options: FormatOptions, extension: &str, head: &[u8], whole: bool) -> Option<Format> {
+/// The format of a text that begins with `head`. `complete`: `head` is the complete text. None: more bytes are needed.
+pub fn detect(options: FormatOptions, extension: &str, head: &[u8], complete: bool) -> Option<Format> {
     match extension {
         _ if options.plain_lines => return Some(Format::Plain),
         "csv" => return Some(Format::Csv(b',')),
@@ -52,16 +52,15 @@ pub fn detect(options: FormatOptions, extension: &str, head: &[u8], whole: bool)
         _ => {}
     }
     let blank = head.len() - head.trim_ascii_start().len();
-    let enough = whole || head.len() >= HEAD;
+    let enough = complete || head.len() >= HEAD;
     match head.get(blank) {
         None if !enough => None,
         // A text may begin with a bracket: `[CLS] hello`.
-        Some(b'[') if matches!(extension, "txt" | "text") && !opens(&head[blank + 1..]) => Some(Format::Plain),
-        Some(b'[') => {
-            list(options, &head[blank + 1..], enough).map(|row| if row { Format::Lines } else { Format::List(blank, None) })
-        }
+        Some(b'[') if matches!(extension, "txt" | "text") && !may_continue_list(&head[blank + 1..]) => Some(Format::Plain),
+        Some(b'[') => list_is_row(options, &head[blank + 1..], enough)
+            .map(|row| if row { Format::Lines } else { Format::List(blank, None) }),
         Some(b'{') if !matches!(extension, "jsonl" | "ndjson") => {
-            let found = mapping(options, &head[blank..], whole, enough);
+            let found = find_list_in_mapping(options, &head[blank..], complete, enough);
             found.map(|list| list.map_or(Format::Lines, |(key, at)| Format::List(blank + at, Some(key))))
         }
         Some(byte) if matches!(extension, "txt" | "text") && *byte != b'{' => Some(Format::Plain),
@@ -69,90 +68,92 @@ pub fn detect(options: FormatOptions, extension: &str, head: &[u8], whole: bool)
     }
 }
 
-/// Whether a list of JSON could go on so.
-fn opens(rest: &[u8]) -> bool {
+/// Whether a JSON list may continue with `rest`.
+fn may_continue_list(rest: &[u8]) -> bool {
     rest.trim_ascii_start().first().is_none_or(|byte| b"{[\"]".contains(byte))
 }
 
-/// Whether the list that goes on with `rest` is a row itself, a list of messages.
-fn list(options: FormatOptions, rest: &[u8], enough: bool) -> Option<bool> {
+/// Whether the list that continues with `rest` is a row itself (a list of messages). None: more bytes are needed.
+fn list_is_row(options: FormatOptions, rest: &[u8], enough: bool) -> Option<bool> {
     let element = rest.trim_ascii_start();
     match element.first() {
         Some(b'{') if options.bare_lists => {
-            let walk = walk(element);
-            let message = walk.members.iter().any(|(key, _)| key == "role");
-            (message || enough || walk.end.is_some()).then_some(message)
+            let mapping = scan_mapping(element);
+            let is_message = mapping.members.iter().any(|(key, _)| key == "role");
+            (is_message || enough || mapping.end.is_some()).then_some(is_message)
         }
         None if options.bare_lists && !enough => None,
         _ => Some(false),
     }
 }
 
-/// The list of rows in the mapping that `head` begins with: its key and offset. A mapping that ends where others follow is a
-/// row itself, as is one without a list of mappings.
-fn mapping(options: FormatOptions, head: &[u8], whole: bool, enough: bool) -> Option<Option<(String, usize)>> {
-    let walk = walk(head);
+/// The list of rows in the mapping at the beginning of `head`: its key and offset. A mapping that is followed by others or has
+/// no list of mappings is a row itself: `Some(None)`. None: more bytes are needed.
+fn find_list_in_mapping(options: FormatOptions, head: &[u8], complete: bool, enough: bool) -> Option<Option<(String, usize)>> {
+    let mapping = scan_mapping(head);
     let rows = |(key, at): &&(String, usize)| {
         let inner = head[*at..].strip_prefix(b"[").map(<[u8]>::trim_ascii_start);
         inner.is_some_and(|inner| inner.starts_with(b"{") || inner.starts_with(b"["))
             && !options.list_columns.contains(&key.as_str())
     };
-    let list = walk.members.iter().find(rows).cloned();
-    match walk.end {
+    let list = mapping.members.iter().find(rows).cloned();
+    match mapping.end {
         Some(end) if !head[end..].trim_ascii().is_empty() => Some(None),
-        Some(_) => whole.then_some(list),
-        // Text on several lines is not a line of JSONL.
+        Some(_) => complete.then_some(list),
+        // A mapping over several lines is not a line of JSONL.
         None if list.is_some() && head[1..].iter().find(|byte| !b" \t\r".contains(byte)) == Some(&b'\n') => Some(list),
         None => enough.then_some(list),
     }
 }
 
-/// What was seen of a mapping.
+/// The beginning of a mapping.
 #[derive(Default)]
-struct Walk {
-    /// Keys, and where their values begin.
+struct PartialMapping {
+    /// Keys with the offsets of their values.
     members: Vec<(String, usize)>,
-    /// Behind its last byte, where it ends.
+    /// The offset after the mapping, where it ends.
     end: Option<usize>,
 }
 
-/// Walks over the members of the mapping that `bytes` begin with, as far as they go.
-fn walk(bytes: &[u8]) -> Walk {
-    let mut walk = Walk::default();
+/// Scans the members of the mapping at the beginning of `bytes`.
+fn scan_mapping(bytes: &[u8]) -> PartialMapping {
+    let mut mapping = PartialMapping::default();
     let mut at = 1;
     loop {
-        at = blanks(bytes, at);
+        at = skip_blanks(bytes, at);
         match bytes.get(at) {
             Some(b'}') => {
-                walk.end = Some(at + 1);
-                return walk;
+                mapping.end = Some(at + 1);
+                return mapping;
             }
-            Some(b',') => at = blanks(bytes, at + 1),
+            Some(b',') => at = skip_blanks(bytes, at + 1),
             _ => {}
         }
-        let Some(end) = value(bytes, at) else { return walk };
-        let Ok(key) = serde_json::from_slice::<String>(&bytes[at..end]) else { return walk };
-        let colon = blanks(bytes, end);
+        let Some(end) = skip_value(bytes, at) else { return mapping };
+        let Ok(key) = serde_json::from_slice::<String>(&bytes[at..end]) else { return mapping };
+        let colon = skip_blanks(bytes, end);
         if bytes.get(colon) != Some(&b':') {
-            return walk;
+            return mapping;
         }
-        at = blanks(bytes, colon + 1);
+        at = skip_blanks(bytes, colon + 1);
         if at < bytes.len() {
-            walk.members.push((key, at));
+            mapping.members.push((key, at));
         }
-        let Some(end) = value(bytes, at) else { return walk };
+        let Some(end) = skip_value(bytes, at) else { return mapping };
         at = end;
     }
 }
 
-fn blanks(bytes: &[u8], at: usize) -> usize {
+fn skip_blanks(bytes: &[u8], at: usize) -> usize {
     let rest = bytes.get(at..).unwrap_or_default();
     at + rest.len() - rest.trim_ascii_start().len()
 }
 
-/// Behind the value that begins at `at`; None where it does not end.
-fn value(bytes: &[u8], at: usize) -> Option<usize> {
-    let (mut depth, mut text, mut escaped) = (0u32, false, false);
+/// The offset after the value at `at`; None where it does not end.
+fn skip_value(bytes: &[u8], at: usize) -> Option<usize> {
+    let mut depth = 0u32;
+    let mut text = false;
+    let mut escaped = false;
     for (index, byte) in bytes.iter().enumerate().skip(at) {
         let was_text = text;
         match byte {
@@ -187,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn names_tell_tables_and_the_first_bytes_tell_json() {
+    fn tables_are_detected_by_name_and_json_by_content() {
         let cases = [
             ("csv", "[x", Format::Csv(b',')),
             ("tsv", "", Format::Csv(b'\t')),
@@ -208,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mapping_is_a_row_or_holds_the_rows() {
+    fn a_mapping_is_a_row_or_contains_the_rows() {
         assert_eq!(detected("json", r#"{"v": {"x": [1]}, "data": [{"a": 1}]}"#), inside(26, "data"));
         assert_eq!(detected("json", "{\"a\": [{}]}\n{\"a\": [{}]}\n"), Some(Format::Lines));
         assert_eq!(detected("jsonl", r#"{"data": [{"a": 1}]}"#), Some(Format::Lines));
@@ -217,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn a_beginning_is_enough_where_it_tells() {
+    fn a_beginning_is_enough_where_it_is_clear() {
         let partly = |extension: &str, text: &str| detect(CHAT, extension, text.as_bytes(), false);
         assert_eq!(partly("json", "{\n  \"n\": 3, \"data\": [{\"q\": \"wh"), inside(20, "data"));
         assert_eq!(partly("json", "{\"n\": 3, \"data\": [{\"q\": \"wh"), None);
@@ -230,8 +231,8 @@ mod tests {
     }
 
     #[test]
-    fn the_extension_of_a_compression_is_passed_over() {
-        let seen = ["a/b.JSONL", "b.csv.gz", "b.txt.zst", "b.gz", "b"].map(|path| extension(Path::new(path)));
-        assert_eq!(seen, ["jsonl", "csv", "txt", "", ""]);
+    fn the_extension_of_a_compression_is_skipped() {
+        let extensions = ["a/b.JSONL", "b.csv.gz", "b.txt.zst", "b.gz", "b"].map(|path| extension(Path::new(path)));
+        assert_eq!(extensions, ["jsonl", "csv", "txt", "", ""]);
     }
 }

@@ -1,43 +1,39 @@
-//! Finds where the rows of a text are while the text is read.
+//! Finds the rows of a text while it is read.
 
 use llmscen_core::bounds;
 use memchr::{memchr, memchr2, memchr3};
 
-/// Bytes of a text.
+/// A range of bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Span {
     /// Offset of the first byte.
     pub start: u64,
-    /// Bytes.
     pub len: u32,
 }
 
-/// A text that is not what it began as.
+/// A text that violates its format.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Flaw {
     /// Offset of the flaw.
     pub at: u64,
-    /// What is wrong.
     pub problem: String,
 }
 
 impl Flaw {
-    /// A flaw at an offset.
     pub fn new(at: u64, problem: &str) -> Flaw {
         Flaw { at, problem: problem.to_owned() }
     }
 }
 
-/// Finds rows in a text that arrives in pieces of any size.
+/// Finds rows in a text that is read in pieces of any size.
 pub trait RowSplitter: Send {
-    /// Takes the piece at an offset, and adds the rows that end in it.
+    /// Processes the piece at an offset, and adds the rows that end in it.
     fn push(&mut self, piece: &[u8], at: u64, rows: &mut Vec<Span>) -> Result<(), Flaw>;
 
     /// The text ends at an offset.
     fn end(&mut self, at: u64, rows: &mut Vec<Span>) -> Result<(), Flaw>;
 }
 
-/// Adds a row, if it is not too long.
 fn push_row(start: u64, end: u64, rows: &mut Vec<Span>) -> Result<(), Flaw> {
     check_length(Some(start), end)?;
     let len = u32::try_from(end - start).map_err(|_| Flaw::new(start, "a row of 4 GiB or more"))?;
@@ -45,7 +41,7 @@ fn push_row(start: u64, end: u64, rows: &mut Vec<Span>) -> Result<(), Flaw> {
     Ok(())
 }
 
-/// Whether a row that began at `start` may still go on at `end`: a text without a line end must not fill the disk or the memory.
+/// Checks the length of a row from `start` to `end`, so that a text without line ends does not fill the disk or the memory.
 fn check_length(start: Option<u64>, end: u64) -> Result<(), Flaw> {
     let Some(start) = start.filter(|start| end - start > bounds::ROW) else { return Ok(()) };
     Err(Flaw::new(start, &format!("the row is longer than {}", bounds::size(bounds::ROW))))
@@ -54,11 +50,11 @@ fn check_length(start: Option<u64>, end: u64) -> Result<(), Flaw> {
 /// Lines that are not blank, without their line ends (`\n` or `\r\n`).
 #[derive(Default)]
 pub struct Lines {
-    line: Option<Begun>,
+    line: Option<PartialLine>,
 }
 
-/// A line whose end has not arrived.
-struct Begun {
+/// A line whose end has not been read.
+struct PartialLine {
     start: u64,
     end: u64,
     /// Only blanks so far.
@@ -70,16 +66,16 @@ struct Begun {
 impl Lines {
     fn grow(&mut self, part: &[u8], at: u64) {
         let Some(last) = part.last() else { return };
-        let line = self.line.get_or_insert(Begun { start: at, end: at, blank: true, after_cr: false });
+        let line = self.line.get_or_insert(PartialLine { start: at, end: at, blank: true, after_cr: false });
         line.end = at + part.len() as u64;
         line.blank &= part.trim_ascii().is_empty();
         line.after_cr = *last == b'\r';
     }
 
-    /// Adds the line, which a line feed ended, or the end of the text.
-    fn close(&mut self, fed: bool, rows: &mut Vec<Span>) -> Result<(), Flaw> {
+    /// Ends the line, by a line feed or the end of the text.
+    fn close(&mut self, line_feed: bool, rows: &mut Vec<Span>) -> Result<(), Flaw> {
         match self.line.take() {
-            Some(line) if !line.blank => push_row(line.start, line.end - u64::from(fed && line.after_cr), rows),
+            Some(line) if !line.blank => push_row(line.start, line.end - u64::from(line_feed && line.after_cr), rows),
             _ => Ok(()),
         }
     }
@@ -87,12 +83,14 @@ impl Lines {
 
 impl RowSplitter for Lines {
     fn push(&mut self, piece: &[u8], at: u64, rows: &mut Vec<Span>) -> Result<(), Flaw> {
-        let (mut rest, mut at) = (piece, at);
+        let mut rest = piece;
+        let mut at = at;
         while let Some(end) = memchr(b'\n', rest) {
             let (line, after) = rest.split_at(end);
             self.grow(line, at);
             self.close(true, rows)?;
-            (rest, at) = (&after[1..], at + end as u64 + 1);
+            rest = &after[1..];
+            at += end as u64 + 1;
         }
         self.grow(rest, at);
         check_length(self.line.as_ref().map(|line| line.start), at + rest.len() as u64)
@@ -104,34 +102,33 @@ impl RowSplitter for Lines {
 }
 
 #[derive(Clone, Copy, PartialEq)]
-enum CsvPlace {
+enum CsvState {
     /// At the beginning of a field.
     Start,
     /// In a field without quotes.
     Plain,
     /// Between quotes.
     Quoted,
-    /// Behind a quote between quotes: the end of them, or the first half of a quote.
+    /// After a quote between quotes: the closing one, or the first half of an escaped one.
     Quote,
 }
 
-/// CsvRecords, the header among them; empty lines are none.
+/// Records of CSV, with the header. Empty lines are skipped.
 pub struct CsvRecords {
     delimiter: u8,
-    place: CsvPlace,
-    /// Where the record that has begun begins.
+    state: CsvState,
+    /// Offset of the current record.
     start: Option<u64>,
 }
 
 impl CsvRecords {
-    /// CsvRecords whose fields are parted by this byte.
     pub fn new(delimiter: u8) -> CsvRecords {
-        CsvRecords { delimiter, place: CsvPlace::Start, start: None }
+        CsvRecords { delimiter, state: CsvState::Start, start: None }
     }
 
     fn close(&mut self, at: u64, rows: &mut Vec<Span>) -> Result<(), Flaw> {
         let start = self.start.replace(at + 1).unwrap_or(at);
-        self.place = CsvPlace::Start;
+        self.state = CsvState::Start;
         if at > start { push_row(start, at, rows) } else { Ok(()) }
     }
 }
@@ -142,24 +139,24 @@ impl RowSplitter for CsvRecords {
         self.start.get_or_insert(at);
         let mut used = 0;
         while let Some(&byte) = piece.get(used) {
-            match self.place {
-                CsvPlace::Quoted => match memchr(b'"', &piece[used..]) {
-                    Some(next) => (used, self.place) = (used + next + 1, CsvPlace::Quote),
+            match self.state {
+                CsvState::Quoted => match memchr(b'"', &piece[used..]) {
+                    Some(next) => (used, self.state) = (used + next + 1, CsvState::Quote),
                     None => break,
                 },
-                CsvPlace::Quote if byte == b'"' => (used, self.place) = (used + 1, CsvPlace::Quoted),
-                CsvPlace::Quote => self.place = CsvPlace::Plain,
-                CsvPlace::Start if byte == b'"' => (used, self.place) = (used + 1, CsvPlace::Quoted),
-                CsvPlace::Start | CsvPlace::Plain => match memchr3(self.delimiter, b'\n', b'\r', &piece[used..]) {
+                CsvState::Quote if byte == b'"' => (used, self.state) = (used + 1, CsvState::Quoted),
+                CsvState::Quote => self.state = CsvState::Plain,
+                CsvState::Start if byte == b'"' => (used, self.state) = (used + 1, CsvState::Quoted),
+                CsvState::Start | CsvState::Plain => match memchr3(self.delimiter, b'\n', b'\r', &piece[used..]) {
                     Some(next) => {
                         used += next + 1;
                         match piece.get(used - 1) == Some(&self.delimiter) {
-                            true => self.place = CsvPlace::Start,
+                            true => self.state = CsvState::Start,
                             false => self.close(at + used as u64 - 1, rows)?,
                         }
                     }
                     None => {
-                        self.place = CsvPlace::Plain;
+                        self.state = CsvState::Plain;
                         break;
                     }
                 },
@@ -169,8 +166,8 @@ impl RowSplitter for CsvRecords {
     }
 
     fn end(&mut self, at: u64, rows: &mut Vec<Span>) -> Result<(), Flaw> {
-        if self.place == CsvPlace::Quoted {
-            return Err(Flaw::new(self.start.unwrap_or(at), "a quote in this record does not end"));
+        if self.state == CsvState::Quoted {
+            return Err(Flaw::new(self.start.unwrap_or(at), "a quote in this record is not closed"));
         }
         self.close(at, rows)
     }
@@ -181,79 +178,79 @@ const NO_ELEMENT: &str = "not JSON (expected value)";
 const NO_END: &str = "the JSON list does not end";
 const MORE: &str = "there is more text after the JSON list";
 
-enum ListPlace {
+enum ListState {
     /// Before the list.
     Outside,
     /// Before an element; the first one may be missing.
     Before { first: bool },
-    /// In a list, a mapping or a text that began at `start`.
+    /// In a list, a mapping or a text that begins at `start`.
     Inside { start: u64, depth: u32, text: bool, escaped: bool },
     /// In a number or a word.
     Scalar { start: u64 },
-    /// Behind an element.
+    /// After an element.
     After,
-    /// Behind the list.
+    /// After the list.
     Done,
 }
 
-/// The elements of a JSON list. Only quotes and brackets are looked at: whether an element is JSON shows when it is parsed.
+/// The elements of a JSON list. Only quotes and brackets are checked here; elements are checked when they are parsed.
 pub struct JsonList {
-    place: ListPlace,
-    /// More may follow behind the list: it is a member of a mapping.
+    state: ListState,
+    /// The list is a member of a mapping, so more text may follow.
     member: bool,
 }
 
 impl JsonList {
-    /// Begins at the list's own bracket, or at blanks before it.
+    /// The text begins with the bracket of the list, or blanks before it.
     pub fn new(member: bool) -> JsonList {
-        JsonList { place: ListPlace::Outside, member }
+        JsonList { state: ListState::Outside, member }
     }
 
-    /// Takes the first bytes of `rest`, which are at offset `at`; returns how many.
+    /// Processes the first bytes of `rest`, which are at offset `at`; returns their number.
     fn step(&mut self, rest: &[u8], at: u64, rows: &mut Vec<Span>) -> Result<usize, Flaw> {
-        if let ListPlace::Inside { start, depth, text, escaped } = &mut self.place {
-            let used = inside(rest, depth, text, escaped);
+        if let ListState::Inside { start, depth, text, escaped } = &mut self.state {
+            let used = skip_inside(rest, depth, text, escaped);
             if *depth == 0 && !*text {
                 push_row(*start, at + used as u64, rows)?;
-                self.place = ListPlace::After;
+                self.state = ListState::After;
             }
             return Ok(used);
         }
-        if let ListPlace::Scalar { start } = self.place {
-            let ends = |byte: &u8| byte.is_ascii_whitespace() || b",]".contains(byte);
-            let Some(used) = rest.iter().position(ends) else { return Ok(rest.len()) };
+        if let ListState::Scalar { start } = self.state {
+            let is_end = |byte: &u8| byte.is_ascii_whitespace() || b",]".contains(byte);
+            let Some(used) = rest.iter().position(is_end) else { return Ok(rest.len()) };
             push_row(start, at + used as u64, rows)?;
-            self.place = ListPlace::After;
+            self.state = ListState::After;
             return Ok(used);
         }
         let blanks = rest.len() - rest.trim_ascii_start().len();
         let Some(byte) = rest.get(blanks) else { return Ok(blanks) };
         let at = at + blanks as u64;
-        self.between(*byte, at).map(|taken| blanks + usize::from(taken)).map_err(|problem| Flaw::new(at, problem))
+        self.between(*byte, at).map(|consumed| blanks + usize::from(consumed)).map_err(|problem| Flaw::new(at, problem))
     }
 
-    /// A byte that is not blank between elements; whether it belongs to no element and is taken.
+    /// Processes a byte between elements that is not blank; false where the byte is the beginning of an element.
     fn between(&mut self, byte: u8, at: u64) -> Result<bool, &'static str> {
-        let (place, taken) = match (&self.place, byte) {
-            (ListPlace::Outside, b'[') => (ListPlace::Before { first: true }, true),
-            (ListPlace::Before { first: true }, b']') | (ListPlace::After, b']') => (ListPlace::Done, true),
-            (ListPlace::Outside, _) | (ListPlace::Before { .. }, b']' | b',') => return Err(NO_ELEMENT),
-            (ListPlace::Before { .. }, b'{' | b'[' | b'"') => {
-                (ListPlace::Inside { start: at, depth: 0, text: false, escaped: false }, false)
+        let (state, consumed) = match (&self.state, byte) {
+            (ListState::Outside, b'[') => (ListState::Before { first: true }, true),
+            (ListState::Before { first: true }, b']') | (ListState::After, b']') => (ListState::Done, true),
+            (ListState::Outside, _) | (ListState::Before { .. }, b']' | b',') => return Err(NO_ELEMENT),
+            (ListState::Before { .. }, b'{' | b'[' | b'"') => {
+                (ListState::Inside { start: at, depth: 0, text: false, escaped: false }, false)
             }
-            (ListPlace::Before { .. }, _) => (ListPlace::Scalar { start: at }, false),
-            (ListPlace::After, b',') => (ListPlace::Before { first: false }, true),
-            (ListPlace::Done, _) if self.member => (ListPlace::Done, true),
-            (ListPlace::Done, _) => return Err(MORE),
-            (ListPlace::After | ListPlace::Inside { .. } | ListPlace::Scalar { .. }, _) => return Err(NO_SEPARATOR),
+            (ListState::Before { .. }, _) => (ListState::Scalar { start: at }, false),
+            (ListState::After, b',') => (ListState::Before { first: false }, true),
+            (ListState::Done, _) if self.member => (ListState::Done, true),
+            (ListState::Done, _) => return Err(MORE),
+            (ListState::After | ListState::Inside { .. } | ListState::Scalar { .. }, _) => return Err(NO_SEPARATOR),
         };
-        self.place = place;
-        Ok(taken)
+        self.state = state;
+        Ok(consumed)
     }
 }
 
-/// Goes on in an element until it ends or the bytes do; returns how many were taken.
-fn inside(bytes: &[u8], depth: &mut u32, text: &mut bool, escaped: &mut bool) -> usize {
+/// Skips the rest of an element, or all bytes; returns their number.
+fn skip_inside(bytes: &[u8], depth: &mut u32, text: &mut bool, escaped: &mut bool) -> usize {
     let mut at = 0;
     while at < bytes.len() {
         if std::mem::take(escaped) {
@@ -282,20 +279,20 @@ impl RowSplitter for JsonList {
     fn push(&mut self, piece: &[u8], at: u64, rows: &mut Vec<Span>) -> Result<(), Flaw> {
         let mut used = 0;
         while used < piece.len() {
-            if self.member && matches!(self.place, ListPlace::Done) {
+            if self.member && matches!(self.state, ListState::Done) {
                 break;
             }
             used += self.step(&piece[used..], at + used as u64, rows)?;
         }
-        let begun = match self.place {
-            ListPlace::Inside { start, .. } | ListPlace::Scalar { start } => Some(start),
+        let begun = match self.state {
+            ListState::Inside { start, .. } | ListState::Scalar { start } => Some(start),
             _ => None,
         };
         check_length(begun, at + piece.len() as u64)
     }
 
     fn end(&mut self, at: u64, _rows: &mut Vec<Span>) -> Result<(), Flaw> {
-        if matches!(self.place, ListPlace::Done) { Ok(()) } else { Err(Flaw::new(at, NO_END)) }
+        if matches!(self.state, ListState::Done) { Ok(()) } else { Err(Flaw::new(at, NO_END)) }
     }
 }
 
@@ -303,7 +300,7 @@ impl RowSplitter for JsonList {
 mod tests {
     use super::*;
 
-    /// The rows of a text that arrives in pieces of this size: the size must not matter.
+    /// The rows of a text that is read in pieces of this size.
     fn found(mut splitter: impl RowSplitter, text: &str, piece: usize) -> Result<Vec<String>, Flaw> {
         let mut rows = Vec::new();
         for (index, part) in text.as_bytes().chunks(piece).enumerate() {
@@ -315,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_lose_their_ends_and_nothing_else_however_they_arrive() {
+    fn lines_lose_only_their_ends_whatever_the_pieces() {
         let text = "one\r\n\n  two  words \t\n \r\n\r inner\rreturn\r\r\nlast \r";
         for piece in 1..=text.len() {
             assert_eq!(
@@ -327,11 +324,11 @@ mod tests {
     }
 
     fn csv_rows(text: &str) -> Result<Vec<String>, Flaw> {
-        let whole = found(CsvRecords::new(b','), text, text.len());
+        let rows = found(CsvRecords::new(b','), text, text.len());
         for piece in 1..text.len() {
-            assert_eq!(found(CsvRecords::new(b','), text, piece), whole, "in pieces of {piece}");
+            assert_eq!(found(CsvRecords::new(b','), text, piece), rows, "in pieces of {piece}");
         }
-        whole
+        rows
     }
 
     #[test]
@@ -342,16 +339,16 @@ mod tests {
     }
 
     #[test]
-    fn a_quote_that_does_not_end_is_found_where_its_record_begins() {
-        assert_eq!(csv_rows("a,b\n1,\"x\n2,y\n"), Err(Flaw::new(4, "a quote in this record does not end")));
+    fn an_unclosed_quote_is_reported_at_its_record() {
+        assert_eq!(csv_rows("a,b\n1,\"x\n2,y\n"), Err(Flaw::new(4, "a quote in this record is not closed")));
     }
 
     fn list_rows(text: &str) -> Result<Vec<String>, Flaw> {
-        let whole = found(JsonList::new(false), text, text.len());
+        let rows = found(JsonList::new(false), text, text.len());
         for piece in 1..text.len() {
-            assert_eq!(found(JsonList::new(false), text, piece), whole, "in pieces of {piece}");
+            assert_eq!(found(JsonList::new(false), text, piece), rows, "in pieces of {piece}");
         }
-        whole
+        rows
     }
 
     #[test]
@@ -371,7 +368,7 @@ mod tests {
     }
 
     #[test]
-    fn a_broken_list_is_found_by_its_place() {
+    fn a_broken_list_is_reported_with_its_offset() {
         let flaw = |at, problem| Err(Flaw::new(at, problem));
         assert_eq!(list_rows("[\n{}\n{}]"), flaw(5, NO_SEPARATOR));
         assert_eq!(list_rows("[\n{},\n"), flaw(6, NO_END));

@@ -1,10 +1,10 @@
-//! Goes through a text once, from its beginning to its end, and finds where its rows are.
+//! Reads a text once, from beginning to end, and finds its rows.
 
 use super::format_detection::{Format, HEAD, detect, extension};
-use super::row::record;
+use super::reader::Reader;
+use super::row::parse_record;
 use super::row_splitter::{CsvRecords, Flaw, JsonList, Lines, RowSplitter, Span};
 use super::source::{Opened, Origin};
-use super::table::Shared;
 use crate::error::PromptError;
 use llmscen_core::bounds;
 use std::collections::HashSet;
@@ -16,30 +16,40 @@ const CHUNK: usize = 256 << 10;
 const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
 /// A text that is being read.
-pub(super) struct Scan<'a> {
-    shared: &'a Shared,
+pub struct Scan<'a> {
+    reader: &'a Reader,
     stream: Box<dyn Read + Send>,
     spool: Option<File>,
     chunk: Vec<u8>,
-    /// Bytes read so far.
-    at: u64,
+    /// Number of bytes read so far.
+    offset: u64,
     splitter: Box<dyn RowSplitter>,
     format: Format,
     /// The next row is the header of a CSV text.
     header: bool,
+    /// An error behind the rows of the beginning, which are sent first.
+    pending: Option<PromptError>,
 }
 
 impl<'a> Scan<'a> {
     /// Opens a text, and reads until its format is known.
-    pub(super) fn start(origin: Origin, shared: &'a Shared) -> Result<Scan<'a>, PromptError> {
-        let Opened { stream, text, spool, json } = origin.open(&shared.parser.path)?;
-        shared.set_text(text);
-        let chunk = vec![0; CHUNK];
-        let splitter = Box::new(Lines::default());
-        let mut scan = Scan { shared, stream, spool, chunk, at: 0, splitter, format: Format::Lines, header: false };
+    pub fn start(origin: Origin, reader: &'a Reader) -> Result<Scan<'a>, PromptError> {
+        let Opened { stream, text, spool, json } = origin.open(&reader.parser.path)?;
+        reader.set_text(text);
+        let mut scan = Scan {
+            reader,
+            stream,
+            spool,
+            chunk: vec![0; CHUNK],
+            offset: 0,
+            splitter: Box::new(Lines::default()),
+            format: Format::Lines,
+            header: false,
+            pending: None,
+        };
         let head = scan.read_head(json)?;
-        let begin = if let Format::List(at, _) = scan.format { at } else { 0 };
-        let begin = begin + if head.starts_with(BYTE_ORDER_MARK) { BYTE_ORDER_MARK.len() } else { 0 };
+        let list_offset = if let Format::List(offset, _) = scan.format { offset } else { 0 };
+        let begin = list_offset + if head.starts_with(BYTE_ORDER_MARK) { BYTE_ORDER_MARK.len() } else { 0 };
         scan.splitter = match &scan.format {
             Format::Plain | Format::Lines => Box::new(Lines::default()),
             Format::List(_, key) => Box::new(JsonList::new(key.is_some())),
@@ -48,32 +58,35 @@ impl<'a> Scan<'a> {
         scan.header = matches!(scan.format, Format::Csv(_));
         let mut rows = Vec::new();
         let pushed = scan.splitter.push(&head[begin..], begin as u64, &mut rows);
-        scan.add(rows, pushed)?;
+        scan.pending = scan.add(rows, pushed).err();
         Ok(scan)
     }
 
-    /// Reads on and adds the rows that end there; false at the end of the text. A flaw counts where it is: the rows before
-    /// it are added.
-    pub(super) fn advance(&mut self) -> Result<bool, PromptError> {
-        let at = self.at;
+    /// Reads the next chunk and adds the rows that end in it; false at the end of the text. The rows before an error are
+    /// added.
+    pub fn advance(&mut self) -> Result<bool, PromptError> {
+        if let Some(error) = self.pending.take() {
+            return Err(error);
+        }
+        let offset = self.offset;
         let count = self.read(CHUNK)?;
         let mut rows = Vec::new();
         let pushed = match count {
-            0 => self.splitter.end(at, &mut rows),
-            count => self.splitter.push(&self.chunk[..count], at, &mut rows),
+            0 => self.splitter.end(offset, &mut rows),
+            count => self.splitter.push(&self.chunk[..count], offset, &mut rows),
         };
         self.add(rows, pushed)?;
         Ok(count > 0)
     }
 
-    /// Reads into the chunk, and writes it to the file that rows are read from, before they are added. No bytes: the end.
-    fn read(&mut self, most: usize) -> Result<usize, PromptError> {
-        let path = || self.shared.parser.path.clone();
+    /// Reads into the chunk, and stores it where rows are read by their offset. 0 bytes: the end of the text.
+    fn read(&mut self, limit: usize) -> Result<usize, PromptError> {
+        let path = || self.reader.parser.path.clone();
         let count = loop {
-            match self.stream.read(&mut self.chunk[..most]) {
+            match self.stream.read(&mut self.chunk[..limit]) {
                 Ok(count) => break count,
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                // A command that failed is such an error already.
+                // The stream of a command that failed carries a `PromptError`.
                 Err(source) => {
                     return Err(source.downcast().unwrap_or_else(|source| PromptError::Read { path: path(), source }));
                 }
@@ -82,13 +95,14 @@ impl<'a> Scan<'a> {
         if let Some(spool) = &mut self.spool {
             spool.write_all(&self.chunk[..count]).map_err(|source| PromptError::Spool { path: path(), source })?;
         }
-        self.at += count as u64;
+        self.reader.count_lines(self.offset, &self.chunk[..count]);
+        self.offset += count as u64;
         Ok(count)
     }
 
-    /// Reads until the format is known; returns all that was read.
+    /// Reads until the format is known; returns the bytes that were read.
     fn read_head(&mut self, json: bool) -> Result<Vec<u8>, PromptError> {
-        let parser = &self.shared.parser;
+        let parser = &self.reader.parser;
         let extension = extension(&parser.path);
         let mut head = Vec::new();
         loop {
@@ -97,11 +111,11 @@ impl<'a> Scan<'a> {
             let text = head.strip_prefix(BYTE_ORDER_MARK).unwrap_or(&head);
             if text.starts_with(b"PAR1") {
                 let format = "a compressed parquet file";
-                return Err(PromptError::Format { path: parser.path.clone(), format, instead: "a parquet file as it is" });
+                return Err(PromptError::Format { path: parser.path.clone(), format, instead: "an uncompressed parquet file" });
             }
             if text.len() as u64 > bounds::ROW {
                 let problem = format!("no row ends within {}", bounds::size(bounds::ROW));
-                return Err(self.shared.row_error(0, 0, problem));
+                return Err(self.reader.row_error(0, 0, problem));
             }
             let known = if json { Some(Format::Lines) } else { detect(parser.kind.formats, &extension, text, count == 0) };
             if let Some(format) = known {
@@ -115,22 +129,23 @@ impl<'a> Scan<'a> {
         if !rows.is_empty() {
             let header = if self.header { self.read_header(rows.remove(0))? } else { Vec::new() };
             self.header = false;
-            // Set once; every later call finds it set.
-            let _ = self.shared.parser.format.set((self.format.clone(), header));
-            self.shared.add_rows(&rows)?;
+            // Later calls leave the first value.
+            let _ = self.reader.parser.format.set((self.format.clone(), header));
+            self.reader.add_rows(&rows)?;
         }
-        pushed.map_err(|flaw| self.shared.row_error(flaw.at, 0, flaw.problem))
+        pushed.map_err(|flaw| self.reader.row_error(flaw.at, 0, flaw.problem))
     }
 
     fn read_header(&self, row: Span) -> Result<Vec<String>, PromptError> {
-        let wrong = |problem| self.shared.row_error(row.start, 0, problem);
-        let bytes = self.shared.read(row)?;
+        let error = |problem| self.reader.row_error(row.start, 0, problem);
+        let bytes = self.reader.read(row)?;
         let Format::Csv(delimiter) = self.format else { return Ok(Vec::new()) };
-        let text = std::str::from_utf8(&bytes).map_err(|_| wrong("the header is not UTF-8".into()))?;
-        let header: Vec<String> = record(text, delimiter).map_err(wrong)?.iter().map(|name| name.trim().to_owned()).collect();
+        let text = std::str::from_utf8(&bytes).map_err(|_| error("the header is not UTF-8".into()))?;
+        let header: Vec<String> =
+            parse_record(text, delimiter).map_err(error)?.iter().map(|name| name.trim().to_owned()).collect();
         let mut names = HashSet::new();
         match header.iter().find(|name| !names.insert(name.as_str())) {
-            Some(twice) => Err(wrong(format!("the header names the column `{twice}` twice"))),
+            Some(name) => Err(error(format!("duplicate column `{name}` in the header"))),
             None => Ok(header),
         }
     }

@@ -1,4 +1,4 @@
-//! Where a text comes from: opened, unpacked, and kept where rows can be read by their offset.
+//! The source of a text: opened, decompressed, and stored where rows can be read by their offset.
 
 use super::command::Process;
 use super::row_splitter::Span;
@@ -6,6 +6,7 @@ use crate::error::PromptError;
 use flate2::read::MultiGzDecoder;
 use llmscen_core::bounds;
 use llmscen_parquet::{ParquetError, Records};
+use memchr::memchr_iter;
 use serde_json::{Map, Value};
 use std::fs::File;
 use std::io::{self, BufReader, Cursor, Read, Seek, Write};
@@ -13,27 +14,26 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
 
-/// A text that streams by.
+/// The bytes of a text in order.
 pub type Stream = Box<dyn Read + Send>;
 
-/// What is opened.
+/// Where a text is read from.
 pub enum Origin {
-    /// Data of this program.
+    /// Data of the binary.
     Fixed(&'static [u8]),
-    /// A file.
     Disk(File),
     /// Lines of JSON that a command prints.
     Printed(Arc<Process>, Stream),
-    /// A text that comes bit by bit.
+    /// A text that arrives in pieces.
     #[cfg(test)]
     Slow(Stream),
 }
 
 /// A text whose rows are read by their offset.
 pub enum Text {
-    /// Data of this program.
+    /// Data of the binary.
     Fixed(&'static [u8]),
-    /// The file itself, or the temporary one that it was unpacked into.
+    /// The file itself, or the temporary one it was decompressed into.
     Disk(File),
 }
 
@@ -54,33 +54,64 @@ impl Text {
         }
     }
 
-    /// Line ends before an offset.
-    pub fn line_ends_before(&self, at: u64) -> io::Result<usize> {
-        let mut lines = 0;
-        let mut start = 0;
-        while start < at {
-            let len = (at - start).min(1 << 20) as u32;
-            lines += memchr::memchr_iter(b'\n', &self.read(Span { start, len })?).count();
+    /// Number of line ends between two offsets.
+    pub fn count_line_ends(&self, start: u64, end: u64) -> io::Result<usize> {
+        let mut count = 0;
+        let mut start = start;
+        while start < end {
+            let len = (end - start).min(1 << 20) as u32;
+            count += memchr_iter(b'\n', &self.read(Span { start, len })?).count();
             start += u64::from(len);
         }
-        Ok(lines)
+        Ok(count)
     }
 }
 
-/// A text that is about to be scanned.
+/// The number of line ends before an offset.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LineMark {
+    pub offset: u64,
+    pub line_ends: usize,
+}
+
+/// Marks along a text, so that the line of an error is found without counting from the beginning.
+#[derive(Default)]
+pub struct LineMarks {
+    marks: Vec<LineMark>,
+    line_ends: usize,
+}
+
+/// Least distance of two marks.
+const MARK_DISTANCE: u64 = 256 << 10;
+
+impl LineMarks {
+    /// Counts the next piece of the text, which begins at `offset`.
+    pub fn add(&mut self, offset: u64, piece: &[u8]) {
+        if offset >= self.marks.last().map_or(0, |mark| mark.offset) + MARK_DISTANCE {
+            self.marks.push(LineMark { offset, line_ends: self.line_ends });
+        }
+        self.line_ends += memchr_iter(b'\n', piece).count();
+    }
+
+    /// The last mark at or before an offset.
+    pub fn before(&self, offset: u64) -> LineMark {
+        let count = self.marks.partition_point(|mark| mark.offset <= offset);
+        count.checked_sub(1).and_then(|last| self.marks.get(last).copied()).unwrap_or_default()
+    }
+}
+
+/// A text that is ready to be scanned.
 pub struct Opened {
-    /// Its bytes in order.
     pub stream: Stream,
-    /// Where its rows are read.
     pub text: Text,
-    /// The temporary file that the stream is written to, where it is stored nowhere else.
+    /// The temporary file of `text`, into which the scan writes the stream.
     pub spool: Option<File>,
-    /// Its rows are JSON lines, whatever the file is called.
+    /// The rows are JSON lines, whatever the name of the file.
     pub json: bool,
 }
 
 impl Origin {
-    /// Decompresses. Formats are recognized by their first bytes, whatever the name of the file.
+    /// Opens and decompresses. Compression is recognized by the first bytes, whatever the name of the file.
     pub fn open(self, path: &Path) -> Result<Opened, PromptError> {
         let plain = |stream, text| Ok(Opened { stream, text, spool: None, json: false });
         let file = match self {
@@ -90,82 +121,65 @@ impl Origin {
             Origin::Slow(stream) => return spooled(stream, false, path),
             Origin::Disk(file) => file,
         };
-        let wrong = |source| PromptError::Read { path: path.to_owned(), source };
-        let regular = file.metadata().map_err(wrong)?.is_file();
-        let copy = file.try_clone().map_err(wrong)?;
-        let (magic, stream) = unpacked(Box::new(file), path)?;
+        let read_error = |source| PromptError::Read { path: path.to_owned(), source };
+        let regular = file.metadata().map_err(read_error)?.is_file();
+        let copy = file.try_clone().map_err(read_error)?;
+        let (magic, stream) = decompress(Box::new(file), path)?;
         match magic {
             Magic::Parquet if regular => {
                 let mut file = copy;
-                file.rewind().map_err(wrong)?;
+                file.rewind().map_err(read_error)?;
                 let rows = Records::open(file).map_err(|source| PromptError::Parquet { path: path.to_owned(), source })?;
-                spooled(Box::new(Unrolled { rows, line: Cursor::default() }), true, path)
+                spooled(Box::new(JsonLines { rows, line: Cursor::default() }), true, path)
             }
-            Magic::Parquet => Err(format(path, "a parquet file that comes through a pipe", "a file on disk")),
+            Magic::Parquet => {
+                let format = "a parquet file from a pipe";
+                Err(PromptError::Format { path: path.to_owned(), format, instead: "a file on disk" })
+            }
             Magic::None if regular => plain(stream, Text::Disk(copy)),
-            Magic::None | Magic::Packed => spooled(stream, false, path),
+            Magic::None | Magic::Compressed => spooled(stream, false, path),
         }
     }
 }
 
-fn format(path: &Path, format: &'static str, instead: &'static str) -> PromptError {
-    PromptError::Format { path: path.to_owned(), format, instead }
-}
-
 fn spooled(stream: Stream, json: bool, path: &Path) -> Result<Opened, PromptError> {
-    let wrong = |source| PromptError::Spool { path: path.to_owned(), source };
-    let spool = tempfile::tempfile().map_err(wrong)?;
-    let text = Text::Disk(spool.try_clone().map_err(wrong)?);
+    let spool_error = |source| PromptError::Spool { path: path.to_owned(), source };
+    let spool = tempfile::tempfile().map_err(spool_error)?;
+    let text = Text::Disk(spool.try_clone().map_err(spool_error)?);
     Ok(Opened { stream, text, spool: Some(spool), json })
 }
 
-/// What the first bytes of a file say.
+/// The kind of a file, by its first bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Magic {
     /// Anything else, which is taken as text.
     None,
     /// gzip or zstd.
-    Packed,
-    /// A Parquet file.
+    Compressed,
     Parquet,
 }
 
-/// The text of a file, gzip or zstd undone.
-fn unpacked(mut file: Stream, path: &Path) -> Result<(Magic, Stream), PromptError> {
-    let wrong = |source| PromptError::Read { path: path.to_owned(), source };
-    let first = first(&mut file).map_err(wrong)?;
-    let magic = magic(&first);
-    let again = BufReader::new(Cursor::new(first.clone()).chain(file));
-    let stream: Stream = match first.as_slice() {
-        [0x1f, 0x8b, ..] => Box::new(MultiGzDecoder::new(again)),
-        [0x28, 0xb5, 0x2f, 0xfd] => Box::new(zstd::Decoder::with_buffer(again).map_err(wrong)?),
-        _ => return Ok((magic, Box::new(again))),
-    };
-    Ok((magic, stream))
-}
-
-fn magic(first: &[u8]) -> Magic {
-    match first {
-        [0x1f, 0x8b, ..] | [0x28, 0xb5, 0x2f, 0xfd] => Magic::Packed,
-        b"PAR1" => Magic::Parquet,
-        _ => Magic::None,
-    }
-}
-
-/// The first four bytes, fewer where there are no more.
-fn first(stream: &mut impl Read) -> io::Result<Vec<u8>> {
+/// The text of a file, decompressed where it is gzip or zstd.
+fn decompress(mut file: Stream, path: &Path) -> Result<(Magic, Stream), PromptError> {
+    let read_error = |source| PromptError::Read { path: path.to_owned(), source };
     let mut first = Vec::with_capacity(4);
-    stream.take(4).read_to_end(&mut first)?;
-    Ok(first)
+    (&mut file).take(4).read_to_end(&mut first).map_err(read_error)?;
+    let stream = BufReader::new(Cursor::new(first.clone()).chain(file));
+    Ok(match first.as_slice() {
+        [0x1f, 0x8b, ..] => (Magic::Compressed, Box::new(MultiGzDecoder::new(stream))),
+        [0x28, 0xb5, 0x2f, 0xfd] => (Magic::Compressed, Box::new(zstd::Decoder::with_buffer(stream).map_err(read_error)?)),
+        b"PAR1" => (Magic::Parquet, Box::new(stream)),
+        _ => (Magic::None, Box::new(stream)),
+    })
 }
 
-/// The rows of a table as lines of JSON.
-struct Unrolled<I> {
+/// Records as lines of JSON.
+struct JsonLines<I> {
     rows: I,
     line: Cursor<Vec<u8>>,
 }
 
-impl<I: Iterator<Item = Result<Map<String, Value>, ParquetError>>> Read for Unrolled<I> {
+impl<I: Iterator<Item = Result<Map<String, Value>, ParquetError>>> Read for JsonLines<I> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         loop {
             let count = self.line.read(buffer)?;
@@ -180,14 +194,14 @@ impl<I: Iterator<Item = Result<Map<String, Value>, ParquetError>>> Read for Unro
     }
 }
 
-/// Reads a small text file at once: decompressed, checked to be UTF-8, without its byte order mark.
+/// Reads a small text file at once: decompressed, in UTF-8, without a byte order mark.
 pub fn read_text(path: &Path) -> Result<String, PromptError> {
-    let wrong = |source| PromptError::Read { path: path.to_owned(), source };
-    let (magic, stream) = unpacked(Box::new(bounds::open_stream(path).map_err(wrong)?), path)?;
+    let read_error = |source| PromptError::Read { path: path.to_owned(), source };
+    let (magic, stream) = decompress(Box::new(bounds::open_stream(path).map_err(read_error)?), path)?;
     if magic == Magic::Parquet {
         return Err(PromptError::Format { path: path.to_owned(), format: "a parquet file", instead: "plain text" });
     }
-    let bytes = bounds::read_stream(stream, bounds::DATA).map_err(wrong)?;
+    let bytes = bounds::read_stream(stream, bounds::DATA).map_err(read_error)?;
     let mut text = String::from_utf8(bytes).map_err(|error| {
         let byte = error.utf8_error().valid_up_to();
         let line = error.as_bytes()[..byte].iter().filter(|byte| **byte == b'\n').count() + 1;
@@ -226,13 +240,28 @@ mod tests {
     }
 
     #[test]
+    fn lines_are_counted_from_a_mark_nearby() {
+        let text: &'static [u8] = b"x\n".repeat(1 << 20).leak();
+        let mut marks = LineMarks::default();
+        for (index, piece) in text.chunks(1000).enumerate() {
+            marks.add(index as u64 * 1000, piece);
+        }
+        for offset in [0, 1, 999, MARK_DISTANCE, 1_234_567, 2 << 20] {
+            let mark = marks.before(offset);
+            assert!(mark.offset <= offset && offset - mark.offset < MARK_DISTANCE + 1000, "{mark:?} for {offset}");
+            let between = Text::Fixed(text).count_line_ends(mark.offset, offset).unwrap();
+            assert_eq!((mark.line_ends + between) as u64, offset / 2, "before {offset}");
+        }
+    }
+
+    #[test]
     fn a_bad_byte_is_found_by_line_and_offset() {
         let error = written(b"one\ntwo\nth\xff").unwrap_err();
         assert!(error.starts_with("the dataset d.txt is not UTF-8: line 3, byte 10 of the file"), "{error}");
     }
 
     #[test]
-    fn what_is_not_read_is_named() {
+    fn unreadable_files_are_errors() {
         assert_eq!(written(b"").unwrap_err(), "the dataset d.txt is empty");
         assert_eq!(written(b" \r\n\n").unwrap_err(), "the dataset d.txt is empty");
         assert!(written(b"PAR1").unwrap_err().ends_with("convert it to plain text"));

@@ -1,7 +1,5 @@
 //! The rows of a file as sessions, from every format.
 
-mod streaming;
-
 use crate::testing::{all, file, opened, spec, texts as all_texts};
 use crate::{CacheDir, Opened, Progress, PromptError, open};
 use llmscen_core::dataset::{DatasetSpec, OnExhausted, Order, Source};
@@ -24,7 +22,7 @@ fn some(texts: &[&str]) -> Vec<Option<String>> {
 }
 
 #[test]
-fn rows_cycle_from_the_first_item_that_is_asked_for() {
+fn rows_cycle_from_the_first_requested_row() {
     let (_dir, path) = file("data.txt", "a\nb\n\nc\n");
     let mut spec = spec(Source::LineByLine, &path);
     assert_eq!(texts(&spec, 0, 4), some(&["a", "b", "c", "a"]));
@@ -38,7 +36,7 @@ fn rows_cycle_from_the_first_item_that_is_asked_for() {
 }
 
 #[test]
-fn any_session_may_be_asked_for_again_and_out_of_order() {
+fn any_session_may_be_requested_again_and_out_of_order() {
     let lines: Vec<String> = (0..3000).map(|n| format!("row {n}")).collect();
     let (_dir, path) = file("data.txt", lines.join("\n"));
     let prompts = opened(&spec(Source::LineByLine, &path)).unwrap().prompts;
@@ -88,24 +86,24 @@ fn without_a_tokenizer_nothing_is_counted() {
 }
 
 #[test]
-fn a_row_that_does_not_fit_is_named_counted_and_left_out() {
+fn an_invalid_row_is_described_counted_and_left_out() {
     let rows = "{\"question\": \"Why?\"}\n\n{\"query\": 1}\n{\"question\": 2}\n{\"question\": \"How?\"}\n{\"question\"}\n[]\n";
     let (_dir, path) = file("data.jsonl", rows);
     let prompts = opened(&spec(Source::Openqa, &path)).unwrap().prompts;
     assert_eq!((prompts.len(), prompts.dropped()), (Some(2), 4));
     assert_eq!(prompts.session(1).unwrap().turns[0].text, "How?");
-    let told = [
-        format!("{path}:3: the row has no `question` (it has: query); the row was left out"),
+    let expected = [
+        format!("{path}:3: the row has no `question` (fields: query); the row was left out"),
         format!("{path}:4: `question` is not a text; the row was left out"),
         format!("{path}:6: not JSON (expected `:`); the row was left out"),
-        format!("{path}: 4 of 6 dataset rows do not fit and were left out"),
+        format!("{path}: 4 of 6 dataset rows are invalid and were left out"),
     ];
-    assert_eq!(prompts.problems(), told);
+    assert_eq!(prompts.problems(), expected);
     assert!(prompts.fault().is_none());
 }
 
 #[test]
-fn a_row_of_more_than_one_text_does_not_fit_where_a_request_is_one() {
+fn a_row_of_more_than_one_text_is_invalid_where_a_request_is_one() {
     let (_dir, path) = file(
         "a.jsonl",
         "{\"prompt\": \"a\"}\n{\"prompt\": \"b\", \"system\": \"s\"}\n{\"messages\": [{\"role\": \"user\", \"content\": [{\"type\": \"image_url\", \"image_url\": {\"url\": \"x\"}}]}]}\n{\"prompt\": \"c\"}\n",
@@ -113,17 +111,17 @@ fn a_row_of_more_than_one_text_does_not_fit_where_a_request_is_one() {
     let own = DatasetSpec { one_text: true, ..spec(Source::Rows, &path) };
     let opened = opened(&own).unwrap();
     assert_eq!((opened.prompts.len(), opened.prompts.problems().len()), (Some(2), 2));
-    let told = format!("{path}:2: the row is more than one text, which is all that the protocol takes; the row was left out");
-    assert_eq!(opened.prompts.problems()[0], told);
+    let expected = format!("{path}:2: the API takes one text per request, and the row has more than one; the row was left out");
+    assert_eq!(opened.prompts.problems()[0], expected);
     assert_eq!(all(&spec(Source::Rows, &path)).len(), 4);
 }
 
 #[test]
-fn the_first_row_that_does_not_fit_is_an_error_where_the_dataset_is_strict() {
+fn the_first_invalid_row_is_an_error_of_a_strict_dataset() {
     let (_dir, path) = file("data.jsonl", "{\"question\": \"Why?\"}\n\n{\"query\": \"Why?\"}\n");
     let strict = DatasetSpec { strict: true, ..spec(Source::Openqa, &path) };
     let error = opened(&strict).unwrap_err().to_string();
-    let rest = "the row has no `question` (it has: query); expected rows such as `{\"question\": \"…\"}`";
+    let rest = "the row has no `question` (fields: query); expected rows such as `{\"question\": \"…\"}`";
     assert_eq!(error, format!("{path}:3: {rest}"));
     let (_dir, list) = file("data.json", "[\n {\"instruction\": \"a\"},\n {\"instruction\": 3}\n]");
     let strict = DatasetSpec { strict: true, ..spec(Source::Longalpaca, &list) };
@@ -140,7 +138,7 @@ fn without_a_usable_row_a_dataset_does_not_open() {
     let (_dir, path) = file("data.jsonl", "{\"question\": \"\"}\n{\"ask\": 1}\n");
     let error = opened(&spec(Source::Openqa, &path)).unwrap_err().to_string();
     let why = format!(
-        "1 of 2 are blank or outside `prompt_tokens`, 1 of 2 do not fit\n  {path}:2: the row has no `question` (it has: ask); \
+        "1 of 2 are blank or outside `prompt_tokens`, 1 of 2 are invalid\n  {path}:2: the row has no `question` (fields: ask); \
          the row was left out; expected rows such as `{{\"question\": \"…\"}}`"
     );
     assert_eq!(error, format!("the dataset {path} has no usable row: {why}"));
@@ -176,20 +174,20 @@ fn the_built_in_data_is_all_usable_and_no_two_rows_of_it_are_alike() {
         assert_eq!((prompts.len(), prompts.dropped(), different.len() as u64), (Some(rows), 0, rows), "{source:?}");
     }
     let none = opened(&spec(Source::Longalpaca, "builtin")).unwrap_err().to_string();
-    assert!(none.starts_with("no `longalpaca` data ships with this tool; `path: builtin` is for openqa"), "{none}");
+    assert!(none.starts_with("`longalpaca` has no built-in data; `path: builtin` is for openqa"), "{none}");
     let pathless = DatasetSpec { path: None, ..spec(Source::LineByLine, "") };
     assert_eq!(opened(&pathless).unwrap_err().to_string(), "a `line_by_line` dataset needs a `path`");
     assert!(matches!(opened(&spec(Source::Rows, "/nowhere/x.csv")), Err(PromptError::Read { .. })));
 }
 
 #[test]
-fn opening_tells_how_far_it_is() {
+fn opening_reports_progress() {
     let (_dir, path) = file("data.txt", "x\n".repeat(9));
-    let told = RefCell::new(Vec::new());
+    let steps = RefCell::new(Vec::new());
     let cache = CacheDir { dir: PathBuf::new(), hub: String::new() };
-    open(&spec(Source::LineByLine, &path), Seed(1), 0, &cache, &|step| told.borrow_mut().push(step)).unwrap();
+    open(&spec(Source::LineByLine, &path), Seed(1), 0, &cache, &|step| steps.borrow_mut().push(step)).unwrap();
     let fits = |step: &Progress| matches!(step, Progress::Rows { done: 0..=9, total: None | Some(0..=9) });
-    assert!(told.into_inner().iter().all(fits));
+    assert!(steps.into_inner().iter().all(fits));
 }
 
 const ROWS: [(&str, u64); 3] = [("Why?", 3), ("Say \"hi\",\nthen go.", 40), ("grüße", 5)];
@@ -222,7 +220,7 @@ fn gzip(bytes: &[u8]) -> Vec<u8> {
     packer.finish().unwrap()
 }
 
-fn seen(name: &str, bytes: &[u8]) -> Vec<(String, Option<u64>)> {
+fn rows_of(name: &str, bytes: &[u8]) -> Vec<(String, Option<u64>)> {
     let (_dir, path) = file(name, bytes);
     all(&spec(Source::Rows, &path)).into_iter().map(|turns| (turns[0].text.clone(), turns[0].max_tokens)).collect()
 }
@@ -245,7 +243,7 @@ fn every_format_gives_the_same_rows() {
         ("a.json.zst", zstd(&format!("\u{feff}{}", list()))),
     ];
     for (name, bytes) in files {
-        assert_eq!(seen(name, &bytes), known, "{name}");
+        assert_eq!(rows_of(name, &bytes), known, "{name}");
     }
 }
 
@@ -258,20 +256,23 @@ fn plain_lines_are_rows_with_a_text() {
 }
 
 #[test]
-fn rows_that_lie_inside_a_mapping_are_said_to() {
+fn rows_inside_a_mapping_are_noted() {
     let (_dir, path) = file("b.json", "{\"rows\": [{\"prompt\": \"a\"}]}");
-    assert_eq!(opened(&spec(Source::Rows, &path)).unwrap().notes, ["the dataset's rows are those of the list `rows`"]);
+    assert_eq!(
+        opened(&spec(Source::Rows, &path)).unwrap().notes,
+        ["the rows of the dataset are the elements of the list `rows`"]
+    );
 }
 
 #[test]
-fn records_that_do_not_fit_the_header_are_named_by_their_line() {
+fn records_with_other_columns_than_the_header_are_reported_by_line() {
     let (_dir, path) = file("a.csv", "prompt,n\n\"two\nlines\",1\nshort\n\nlong,1,2\nfine,x\n");
     let prompts = opened(&spec(Source::Rows, &path)).unwrap().prompts;
-    let told = [
+    let expected = [
         format!("{path}:4: the record has 1 fields, the header has 2; the row was left out"),
         format!("{path}:6: the record has 3 fields, the header has 2; the row was left out"),
     ];
-    assert_eq!((prompts.problems(), prompts.len()), (told.to_vec(), Some(2)));
+    assert_eq!((prompts.problems(), prompts.len()), (expected.to_vec(), Some(2)));
     assert_eq!(prompts.session(1).unwrap().turns[0].fields["n"], "x");
 }
 
@@ -289,11 +290,11 @@ fn refused(name: &str, bytes: &[u8]) -> String {
 }
 
 #[test]
-fn what_is_wrong_with_a_whole_file_is_told_before_the_run() {
+fn errors_of_the_file_are_reported_before_the_run() {
     let packed = gzip(jsonl().as_bytes());
     let cases: [(&str, &[u8], &str); 8] = [
-        ("a.csv", b"a,a\n1,2\n", "a.csv:1: the header names the column `a` twice; expected rows with"),
-        ("a.csv", b"prompt\nx\n\"y\n", "a.csv:3: a quote in this record does not end; expected"),
+        ("a.csv", b"a,a\n1,2\n", "a.csv:1: duplicate column `a` in the header; expected rows with"),
+        ("a.csv", b"prompt\nx\n\"y\n", "a.csv:3: a quote in this record is not closed; expected"),
         ("a.json", b"[\n{\"prompt\": \"x\"},\n", "a.json:3: the JSON list does not end; expected"),
         ("a.json", b"[{\"prompt\": \"x\"}\n] x", "a.json:2: there is more text after the JSON list; expected"),
         (
@@ -303,7 +304,7 @@ fn what_is_wrong_with_a_whole_file_is_told_before_the_run() {
         ),
         ("a.gz", &packed[..packed.len() - 9], "cannot read the dataset a.gz: "),
         ("a.parquet", b"PAR1 and nothing behind it", "cannot read the dataset a.parquet: "),
-        ("a.parquet.gz", &gzip(b"PAR1"), "the dataset a.parquet.gz is a compressed parquet file, which is not read"),
+        ("a.parquet.gz", &gzip(b"PAR1"), "the dataset a.parquet.gz is a compressed parquet file, which is not supported"),
     ];
     for (name, bytes, beginning) in cases {
         let error = refused(name, bytes);
@@ -322,7 +323,7 @@ fn columns_give_fields_their_names() {
 }
 
 #[test]
-fn a_line_of_a_list_of_messages_is_a_row_only_where_a_kind_says_so() {
+fn a_bare_list_of_messages_is_a_row_only_for_some_kinds() {
     let (_dir, path) =
         file("a.jsonl", "[{\"role\": \"user\", \"content\": \"x\"}]\n[{\"role\": \"user\", \"content\": \"y\"}]\n");
     assert_eq!(all_texts(&spec(Source::Messages, &path)), ["x", "y"]);

@@ -1,9 +1,9 @@
-//! Chat templates: what a model reads for a list of messages.
+//! Chat templates, which convert messages to the text that a model reads.
 //!
-//! A template is Jinja in the dialect of Hugging Face's `apply_chat_template`, rendered with `add_generation_prompt`:
-//! blocks trimmed, `break` and `continue`, the methods of Python's texts and maps, `raise_exception`, `strftime_now`,
-//! and `tojson` as Python writes JSON. The clock of `strftime_now` is fixed at 26 July 2024, 00:00, so that the
-//! same messages have the same count on every day; the date of a server has as many digits.
+//! A template is Jinja in the dialect of Hugging Face's `apply_chat_template`, rendered with `add_generation_prompt`: with
+//! trimmed blocks, `break` and `continue`, methods of Python's `str` and `dict`, `raise_exception`, `strftime_now`, and `tojson`
+//! in the format of Python. The time of `strftime_now` is always 26 July 2024, 00:00, so that messages have the same count on
+//! every day; the dates of a server have as many digits.
 
 use llmscen_core::bounds;
 use minijinja::value::{Kwargs, Serde};
@@ -13,31 +13,30 @@ use serde_json::ser::{Formatter, PrettyFormatter, Serializer};
 use serde_json::{Map, Value, json};
 use std::io::{self, Write};
 
-/// Tokens that a tokenizer_config.json names and a template may use.
-const NAMED: [&str; 7] = ["bos_token", "eos_token", "unk_token", "pad_token", "sep_token", "cls_token", "mask_token"];
-/// What the template is called in errors.
+/// Special tokens of a tokenizer_config.json that a template may use.
+const SPECIAL_TOKENS: [&str; 7] = ["bos_token", "eos_token", "unk_token", "pad_token", "sep_token", "cls_token", "mask_token"];
 const NAME: &str = "chat_template";
 
-/// A chat template, compiled.
+/// A compiled chat template.
 #[derive(Debug)]
 pub struct ChatTemplate {
     environment: Environment<'static>,
-    /// It walks through the parts of a content, as those of models that see do; otherwise contents are plain text.
-    parts: bool,
+    /// The template iterates over the parts of a content, as those of multimodal models do; otherwise contents are plain text.
+    uses_parts: bool,
 }
 
 impl ChatTemplate {
-    /// Compiles a template. `config` is the tokenizer_config.json, for the tokens it names.
+    /// Compiles a template. `config` is the tokenizer_config.json, for the special tokens.
     ///
     /// # Errors
-    /// What the template engine said.
+    /// The message of the template engine.
     pub fn new(source: &str, config: &Map<String, Value>) -> Result<ChatTemplate, String> {
-        let source = plain_tags(source);
+        let source = replace_generation_tags(source);
         bounds::check_depth(&source).map_err(|(at, message)| {
             let line = source[..at.start].matches('\n').count() + 1;
             format!("{message} (line {line})")
         })?;
-        let parts = walks_parts(&source);
+        let uses_parts = loops_over_content(&source);
         let mut environment = bounds::environment();
         let mut syntax = SyntaxConfig::builder();
         syntax.trim_blocks(true).lstrip_blocks(true);
@@ -48,37 +47,37 @@ impl ChatTemplate {
         environment.add_function("raise_exception", |message: String| -> Result<Jinja, Error> {
             Err(Error::new(ErrorKind::InvalidOperation, message))
         });
-        for name in NAMED {
+        for name in SPECIAL_TOKENS {
             let given = config.get(name);
             if let Some(token) = given.and_then(|value| value.get("content").unwrap_or(value).as_str()) {
                 environment.add_global(name, token.to_owned());
             }
         }
-        environment.add_template_owned(NAME, source).map_err(|error| reason(&error))?;
-        Ok(ChatTemplate { environment, parts })
+        environment.add_template_owned(NAME, source).map_err(|error| describe(&error))?;
+        Ok(ChatTemplate { environment, uses_parts })
     }
 
-    /// What the model reads, up to where its reply begins. `tools` are those of the request.
+    /// The text that the model reads before its reply. `tools` are those of the request.
     ///
     /// # Errors
-    /// What the template said: it may refuse roles, or their order.
+    /// The message of the template, which may reject roles or their order.
     pub fn render(&self, messages: &[Value], tools: Option<&Value>) -> Result<String, String> {
-        let messages: Vec<Value> = messages.iter().map(|message| self.prepared(message)).collect();
+        let messages: Vec<Value> = messages.iter().map(|message| self.normalize(message)).collect();
         let context = json!({ "messages": messages, "tools": tools, "documents": null, "add_generation_prompt": true });
-        let template = self.environment.get_template(NAME).map_err(|error| reason(&error))?;
-        bounds::render(&template, Jinja::from(Serde(&context))).map_err(|error| reason(&error))
+        let template = self.environment.get_template(NAME).map_err(|error| describe(&error))?;
+        bounds::render(&template, Jinja::from(Serde(&context))).map_err(|error| describe(&error))
     }
 
-    /// A message as servers hand it to the template: its content in the one form that the template reads, the
-    /// arguments of tool calls as data.
-    fn prepared(&self, message: &Value) -> Value {
+    /// A message as servers pass it to the template: its content in the form that the template reads, the arguments of tool calls
+    /// parsed.
+    fn normalize(&self, message: &Value) -> Value {
         let mut message = message.clone();
         let text = text_of(&message);
         let Some(fields) = message.as_object_mut() else { return message };
         match fields.get("content") {
-            Some(Value::Array(_)) if self.parts => {}
-            _ if self.parts && text.is_empty() => _ = fields.insert("content".into(), json!([])),
-            _ if self.parts => _ = fields.insert("content".into(), json!([{ "type": "text", "text": text }])),
+            Some(Value::Array(_)) if self.uses_parts => {}
+            _ if self.uses_parts && text.is_empty() => _ = fields.insert("content".into(), json!([])),
+            _ if self.uses_parts => _ = fields.insert("content".into(), json!([{ "type": "text", "text": text }])),
             Some(Value::String(_)) => {}
             _ => _ = fields.insert("content".into(), json!(text)),
         }
@@ -93,7 +92,7 @@ impl ChatTemplate {
     }
 }
 
-/// The text of a message: its content, or the text parts of it, a line each.
+/// The text of a message: its content, or its text parts, one per line.
 pub fn text_of(message: &Value) -> String {
     match message.get("content") {
         Some(Value::String(text)) => text.clone(),
@@ -102,8 +101,8 @@ pub fn text_of(message: &Value) -> String {
     }
 }
 
-/// The message and where in the template it is, without the excerpt.
-fn reason(error: &Error) -> String {
+/// The message and the line, without the excerpt.
+fn describe(error: &Error) -> String {
     let detail = error.detail().map_or_else(|| error.kind().to_string(), str::to_owned);
     match error.line() {
         Some(line) => format!("{detail} (line {line})"),
@@ -111,8 +110,8 @@ fn reason(error: &Error) -> String {
     }
 }
 
-/// The tags of a template, each with the text before it; None is the text after the last.
-fn tags(source: &str) -> impl Iterator<Item = (&str, Option<&str>)> {
+/// The tags of a template, each with the text before it. The last item is the text after the last tag.
+fn split_tags(source: &str) -> impl Iterator<Item = (&str, Option<&str>)> {
     let mut rest = Some(source);
     std::iter::from_fn(move || {
         let text = rest.take()?;
@@ -123,11 +122,10 @@ fn tags(source: &str) -> impl Iterator<Item = (&str, Option<&str>)> {
     })
 }
 
-/// `{% generation %}` marks what was generated, for training: it renders its content, so it becomes an `if`
-/// that is always true and keeps its blanks.
-fn plain_tags(source: &str) -> String {
+/// Replaces `{% generation %}`, which marks generated text for training and renders its content, by an `if` that is always true.
+fn replace_generation_tags(source: &str) -> String {
     let mut plain = String::with_capacity(source.len());
-    for (before, tag) in tags(source) {
+    for (before, tag) in split_tags(source) {
         plain.push_str(before);
         if let Some(tag) = tag {
             let tag = match tag.trim_matches(['-', '+', ' ']) {
@@ -141,17 +139,17 @@ fn plain_tags(source: &str) -> String {
     plain
 }
 
-/// Whether there is a loop over a `content`, by which servers recognize templates that want parts.
-fn walks_parts(source: &str) -> bool {
-    let loops = tags(source).filter_map(|(_, tag)| tag?.trim_matches(['-', '+', ' ']).strip_prefix("for "));
+/// Whether there is a loop over `content`, by which servers recognize templates that need parts.
+fn loops_over_content(source: &str) -> bool {
+    let loops = split_tags(source).filter_map(|(_, tag)| tag?.trim_matches(['-', '+', ' ']).strip_prefix("for "));
     let mut over = loops.filter_map(|each| each.split_once(" in ")?.1.split([' ', '|']).find(|word| !word.is_empty()));
     over.any(|list| list.trim_end_matches(['\'', '"', ']']).ends_with("content"))
 }
 
-/// `json.dumps`, as Hugging Face calls it: nothing escaped for HTML, non-ASCII letters as they are, a blank behind `,`
-/// and `:`. Takes `indent`, `sort_keys` and `ensure_ascii`.
+/// `json.dumps` with the defaults of Hugging Face: no HTML escapes, no ASCII escapes, a blank after `,` and `:`. Supports `indent`,
+/// `sort_keys` and `ensure_ascii`.
 fn tojson(Serde(mut json): Serde<Value>, options: Kwargs) -> Result<String, Error> {
-    let wrong = |error: serde_json::Error| Error::new(ErrorKind::InvalidOperation, error.to_string());
+    let invalid = |error: serde_json::Error| Error::new(ErrorKind::InvalidOperation, error.to_string());
     let indent: Option<usize> = options.get("indent")?;
     let ascii: Option<bool> = options.get("ensure_ascii")?;
     let sorted: Option<bool> = options.get("sort_keys")?;
@@ -160,23 +158,23 @@ fn tojson(Serde(mut json): Serde<Value>, options: Kwargs) -> Result<String, Erro
         json.sort_all_objects();
     }
     let text = match indent {
-        Some(width) => written(&json, PrettyFormatter::with_indent(" ".repeat(width).as_bytes())),
-        None => written(&json, OneLine),
+        Some(width) => write_json(&json, PrettyFormatter::with_indent(" ".repeat(width).as_bytes())),
+        None => write_json(&json, PythonSpacing),
     };
-    let text = text.map_err(wrong)?;
-    Ok(if ascii == Some(true) { in_ascii(&text) } else { text })
+    let text = text.map_err(invalid)?;
+    Ok(if ascii == Some(true) { escape_non_ascii(&text) } else { text })
 }
 
-fn written(json: &Value, formatter: impl Formatter) -> serde_json::Result<String> {
+fn write_json(json: &Value, formatter: impl Formatter) -> serde_json::Result<String> {
     let mut bytes = Vec::new();
     json.serialize(&mut Serializer::with_formatter(&mut bytes, formatter))?;
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-/// A blank behind each separator.
-struct OneLine;
+/// A blank after each separator.
+struct PythonSpacing;
 
-impl Formatter for OneLine {
+impl Formatter for PythonSpacing {
     fn begin_array_value<W: ?Sized + Write>(&mut self, writer: &mut W, first: bool) -> io::Result<()> {
         if first { Ok(()) } else { writer.write_all(b", ") }
     }
@@ -190,7 +188,7 @@ impl Formatter for OneLine {
     }
 }
 
-fn in_ascii(text: &str) -> String {
+fn escape_non_ascii(text: &str) -> String {
     let mut ascii = String::with_capacity(text.len());
     let mut units = [0; 2];
     for letter in text.chars() {

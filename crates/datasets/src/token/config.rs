@@ -1,4 +1,4 @@
-//! The files beside a tokenizer.json.
+//! The files next to a tokenizer.json.
 
 use super::chat::ChatTemplate;
 use super::error::TokenError;
@@ -7,37 +7,36 @@ use serde_json::{Map, Value};
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
-/// The tokenizer itself.
 pub const TOKENIZER: &str = "tokenizer.json";
-/// Names of special tokens, and in most models the chat template.
+/// Special tokens, and in most models the chat template.
 pub const CONFIG: &str = "tokenizer_config.json";
-/// The chat template of newer models; it wins over that of the configuration.
+/// The chat template of newer models, which is preferred to that of the configuration.
 pub const TEMPLATE: &str = "chat_template.jinja";
 
-/// The settings of tokenizer_config.json beside `tokenizer`; none where the file is missing. A file under another name
-/// has no settings.
-pub fn fields(tokenizer: &Path) -> Result<Map<String, Value>, TokenError> {
+/// The tokenizer_config.json next to `tokenizer`; empty where it is missing, or `tokenizer` has another name than
+/// tokenizer.json.
+pub fn read_config(tokenizer: &Path) -> Result<Map<String, Value>, TokenError> {
     let config = tokenizer.with_file_name(CONFIG);
-    let text = if is_of_a_model(tokenizer) { read(&config)? } else { None };
+    let text = if is_tokenizer_json(tokenizer) { read_optional(&config)? } else { None };
     let malformed =
         |error: serde_json::Error| TokenError::Malformed { path: config.clone(), what: CONFIG, reason: error.to_string() };
     text.map_or_else(|| Ok(Map::new()), |text| serde_json::from_str(&text).map_err(malformed))
 }
 
-fn is_of_a_model(tokenizer: &Path) -> bool {
+fn is_tokenizer_json(tokenizer: &Path) -> bool {
     tokenizer.file_name().is_some_and(|name| name == TOKENIZER)
 }
 
-/// The chat template of the model that `tokenizer` belongs to, and its file.
-pub fn chat_template(tokenizer: &Path) -> Result<Option<(ChatTemplate, PathBuf)>, TokenError> {
-    if !is_of_a_model(tokenizer) {
+/// The chat template next to `tokenizer`, and its file.
+pub fn read_chat_template(tokenizer: &Path) -> Result<Option<(ChatTemplate, PathBuf)>, TokenError> {
+    if !is_tokenizer_json(tokenizer) {
         return Ok(None);
     }
-    let (config, own) = (tokenizer.with_file_name(CONFIG), tokenizer.with_file_name(TEMPLATE));
-    let fields = fields(tokenizer)?;
-    let (path, source) = match read(&own)? {
-        Some(source) => (own, Some(source)),
-        None => (config, fields.get("chat_template").and_then(named).map(str::to_owned)),
+    let template_file = tokenizer.with_file_name(TEMPLATE);
+    let fields = read_config(tokenizer)?;
+    let (path, source) = match read_optional(&template_file)? {
+        Some(source) => (template_file, Some(source)),
+        None => (tokenizer.with_file_name(CONFIG), fields.get("chat_template").and_then(default_template).map(str::to_owned)),
     };
     let Some(source) = source else { return Ok(None) };
     match ChatTemplate::new(&source, &fields) {
@@ -46,14 +45,14 @@ pub fn chat_template(tokenizer: &Path) -> Result<Option<(ChatTemplate, PathBuf)>
     }
 }
 
-/// The BOS token that a tokenizer_config.json names.
-pub fn bos(fields: &Map<String, Value>) -> Option<&str> {
-    let named = fields.get("bos_token")?;
-    named.get("content").unwrap_or(named).as_str()
+/// The BOS token of a tokenizer_config.json.
+pub fn bos_token(fields: &Map<String, Value>) -> Option<&str> {
+    let token = fields.get("bos_token")?;
+    token.get("content").unwrap_or(token).as_str()
 }
 
-/// A template, or of a list of named ones `default`.
-fn named(value: &Value) -> Option<&str> {
+/// The template, or `default` of a list of named ones.
+fn default_template(value: &Value) -> Option<&str> {
     match value {
         Value::Array(all) => {
             let default = all.iter().find(|each| each.get("name").is_some_and(|name| name == "default"))?;
@@ -63,8 +62,8 @@ fn named(value: &Value) -> Option<&str> {
     }
 }
 
-/// None where there is no such file.
-fn read(path: &Path) -> Result<Option<String>, TokenError> {
+/// None where the file does not exist.
+fn read_optional(path: &Path) -> Result<Option<String>, TokenError> {
     match bounds::read_text(path, bounds::CONFIG) {
         Ok(text) => Ok(Some(text)),
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
@@ -113,22 +112,20 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_named_by_file_and_reason() {
+    fn errors_have_the_file_and_the_reason() {
         let error = read_by("{", None).unwrap_err();
         assert_eq!(
             error,
             "./tokenizer_config.json is not a tokenizer_config.json: EOF while parsing an object at line 1 column 1"
         );
         let error = read_by(r#"{"chat_template": "{% if %}"}"#, None).unwrap_err();
-        assert!(
-            error.starts_with("the chat template in ./tokenizer_config.json cannot be used: ") && error.ends_with("(line 1)")
-        );
+        assert!(error.starts_with("invalid chat template in ./tokenizer_config.json: ") && error.ends_with("(line 1)"));
         let error = read_by("{}", Some("{{")).unwrap_err();
-        assert!(error.starts_with("the chat template in ./chat_template.jinja cannot be used: "), "{error}");
+        assert!(error.starts_with("invalid chat template in ./chat_template.jinja: "), "{error}");
     }
 
     #[test]
-    fn a_file_of_another_name_stands_for_itself_alone() {
+    fn a_file_of_another_name_has_no_configuration() {
         let folder = CHATML.folder("byte-level");
         let other = folder.path().join("other.json");
         std::fs::copy(folder.path().join(TOKENIZER), &other).unwrap();

@@ -1,57 +1,57 @@
-//! Tokenizers inside a GGUF file: byte-level BPE as a vocabulary, merges and the name of a way to split text.
+//! Tokenizers in GGUF files: byte-level BPE as a vocabulary, merges and the name of a pre-tokenizer.
 
 use super::chat::ChatTemplate;
-use super::config::{TOKENIZER, chat_template};
+use super::config::{TOKENIZER, read_chat_template};
 use super::pre_tokenizer::{self, PreTokenizer};
 use super::{TokenError, Tokenizer};
 use serde_json::{Map, Value, json};
 use std::path::{Path, PathBuf};
 
-/// What a GGUF file contains of its tokenizer.
+/// The tokenizer data of a GGUF file.
 #[derive(Clone, Debug, Default)]
 pub struct Embedded {
-    /// Its kind: `gpt2` is byte-level BPE, the only one that is built.
+    /// Kind of the tokenizer; only `gpt2` (byte-level BPE) is supported.
     pub kind: String,
-    /// Name of its pre-tokenizer: `qwen2`, `llama-bpe`, `gpt-2`.
-    pub split: String,
+    /// Name of the pre-tokenizer, such as `qwen2`, `llama-bpe` or `gpt-2`.
+    pub pre_tokenizer: String,
     /// Tokens, by id.
     pub tokens: Vec<String>,
-    /// What each token is: 3 a control token, 4 one that was added.
+    /// Type of each token: 3 is a control token, 4 a user-defined one.
     pub types: Vec<u64>,
-    /// Pairs that are merged, a blank between, best first.
+    /// Merged pairs, separated by a blank, best first.
     pub merges: Vec<String>,
-    /// The token that begins a text.
+    /// The token at the beginning of a text.
     pub bos: Option<u32>,
-    /// The token that ends one.
+    /// The token at the end of a text.
     pub eos: Option<u32>,
-    /// Whether plain text gets the first of them; None: the file does not say.
+    /// Whether plain text begins with the BOS token; None: not in the file.
     pub adds_bos: Option<bool>,
     /// The chat template.
     pub template: Option<String>,
 }
 
-/// A control token; one that was added by hand.
+/// Token types.
 const CONTROL: u64 = 3;
-const ADDED: u64 = 4;
+const USER_DEFINED: u64 = 4;
 
 impl Embedded {
-    /// The same as the contents of a tokenizer.json.
-    fn json(&self) -> Result<Value, String> {
+    /// The content of an equivalent tokenizer.json.
+    fn to_json(&self) -> Result<Value, String> {
         if self.kind != "gpt2" {
-            return Err(format!("it is of the kind `{}`, and only `gpt2` (byte-level BPE) is built from such a file", self.kind));
+            return Err(format!("its kind is `{}`; only `gpt2` (byte-level BPE) is supported", self.kind));
         }
-        let pre = self.pre_tokenizer()?;
+        let pre = self.find_pre_tokenizer()?;
         let bytes = json!({ "type": "ByteLevel", "add_prefix_space": false, "trim_offsets": false, "use_regex": false });
         let split =
             |regex: &&str| json!({ "type": "Split", "pattern": { "Regex": regex }, "behavior": "Isolated", "invert": false });
         let pieces: Vec<Value> = pre.patterns.iter().map(split).chain([bytes.clone()]).collect();
         let normalizer = if pre.composed { json!({ "type": "NFC" }) } else { Value::Null };
         let merges: Option<Vec<(&str, &str)>> = self.merges.iter().map(|merge| merge.split_once(' ')).collect();
-        let merges = merges.ok_or("a merge is not two tokens with a blank between")?;
+        let merges = merges.ok_or("a merge is not two tokens separated by a blank")?;
         let vocab: Map<String, Value> = self.tokens.iter().zip(0u32..).map(|(token, id)| (token.clone(), id.into())).collect();
         let kinds = self.types.iter().copied().chain(std::iter::repeat(0));
-        let apart = self.tokens.iter().zip(kinds).zip(0u32..).filter(|((_, kind), _)| matches!(*kind, CONTROL | ADDED));
-        let added: Vec<Value> = apart
+        let special = self.tokens.iter().zip(kinds).zip(0u32..).filter(|((_, kind), _)| matches!(*kind, CONTROL | USER_DEFINED));
+        let added: Vec<Value> = special
             .map(|((token, kind), id)| {
                 json!({ "id": id, "content": token, "special": kind == CONTROL, "single_word": false, "lstrip": false,
                     "rstrip": false, "normalized": false })
@@ -64,9 +64,9 @@ impl Embedded {
         }))
     }
 
-    fn pre_tokenizer(&self) -> Result<&'static PreTokenizer, String> {
+    fn find_pre_tokenizer(&self) -> Result<&'static PreTokenizer, String> {
         let supported = || format!("supported are {}", pre_tokenizer::names().join(", "));
-        match self.split.as_str() {
+        match self.pre_tokenizer.as_str() {
             "" => Err(format!("the file does not name its pre-tokenizer; {}", supported())),
             name => {
                 pre_tokenizer::find(name).ok_or_else(|| format!("the pre-tokenizer `{name}` is not supported; {}", supported()))
@@ -74,8 +74,8 @@ impl Embedded {
         }
     }
 
-    /// Names of the tokens that the chat template may use.
-    fn named(&self) -> Map<String, Value> {
+    /// The special tokens that the chat template may use, by name.
+    fn special_tokens(&self) -> Map<String, Value> {
         let names = [("bos_token", self.bos), ("eos_token", self.eos)];
         let known =
             names.into_iter().filter_map(|(name, id)| Some((name.to_owned(), self.tokens.get(id? as usize)?.clone().into())));
@@ -86,45 +86,45 @@ impl Embedded {
 impl Tokenizer {
     /// The tokenizer of the GGUF file `path`, and where its chat template comes from.
     ///
-    /// The tokenizer in the file is used where its kind is supported, else a tokenizer.json beside the file. The chat template
-    /// in the file is used where it has one, else the template beside it. The file also says whether plain text begins with the
+    /// The tokenizer in the file is used if its kind is supported, otherwise a tokenizer.json next to the file. The chat template in
+    /// the file is used if it has one, otherwise the template next to it. The file also defines whether plain text begins with the
     /// BOS token.
     ///
     /// # Errors
-    /// [`TokenError::Embedded`] where its kind is not supported and no tokenizer.json is beside it, [`TokenError::Template`] for
+    /// [`TokenError::Embedded`] where its kind is not supported and there is no tokenizer.json next to it, [`TokenError::Template`] for
     /// its chat template.
-    pub fn embedded(path: &Path, told: &Embedded) -> Result<(Tokenizer, TemplateSource), TokenError> {
-        let beside = path.with_file_name(TOKENIZER);
-        let (tokenizer, adds_bos) = match told.json() {
+    pub fn embedded(path: &Path, data: &Embedded) -> Result<(Tokenizer, TemplateSource), TokenError> {
+        let tokenizer_json = path.with_file_name(TOKENIZER);
+        let (tokenizer, adds_bos) = match data.to_json() {
             Ok(json) => {
-                let default = pre_tokenizer::find(&told.split).is_some_and(|pre| pre.adds_bos);
-                (Tokenizer::parsed(path, json.to_string().as_bytes())?, Some(told.adds_bos.unwrap_or(default)))
+                let default = pre_tokenizer::find(&data.pre_tokenizer).is_some_and(|pre| pre.adds_bos);
+                (Tokenizer::parse(path, json.to_string().as_bytes())?, Some(data.adds_bos.unwrap_or(default)))
             }
-            Err(_) if beside.exists() => (Tokenizer::load(&beside)?, told.adds_bos),
+            Err(_) if tokenizer_json.exists() => (Tokenizer::load(&tokenizer_json)?, data.adds_bos),
             Err(reason) => return Err(TokenError::Embedded { path: path.to_owned(), reason }),
         };
-        let (chat, source) = match &told.template {
+        let (chat, source) = match &data.template {
             Some(source) => {
                 let refused = |reason| TokenError::Template { path: path.to_owned(), reason };
-                (Some(ChatTemplate::new(source, &told.named()).map_err(refused)?), TemplateSource::Gguf)
+                (Some(ChatTemplate::new(source, &data.special_tokens()).map_err(refused)?), TemplateSource::Gguf)
             }
-            None => match chat_template(&beside)? {
+            None => match read_chat_template(&tokenizer_json)? {
                 Some((template, file)) => (Some(template), TemplateSource::File(file)),
                 None => (None, TemplateSource::None),
             },
         };
-        Ok((Tokenizer { chat, ..tokenizer.with_bos(adds_bos, told.bos) }, source))
+        Ok((Tokenizer { chat, ..tokenizer.with_bos(adds_bos, data.bos) }, source))
     }
 }
 
-/// Where a chat template comes from.
+/// The source of a chat template.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TemplateSource {
     /// The metadata of the GGUF file.
     Gguf,
     /// This file.
     File(PathBuf),
-    /// There is none.
+    /// No chat template.
     None,
 }
 
@@ -132,8 +132,8 @@ pub enum TemplateSource {
 mod tests {
     use super::*;
 
-    /// The stand-in as a GGUF file would contain it, with two tokens more.
-    fn told(split: &str) -> Embedded {
+    /// The built-in tokenizer as the data of a GGUF file, with two additional tokens.
+    fn data(split: &str) -> Embedded {
         let inner = super::super::builtin_tokenizer();
         let whole: Value = serde_json::from_str(&inner.to_string(false).unwrap()).unwrap();
         let merges = whole["model"]["merges"].as_array().unwrap();
@@ -144,13 +144,13 @@ mod tests {
         let template =
             Some("{{ bos_token }}{% for message in messages %}{{ message.content }}{{ eos_token }}{% endfor %}".into());
         let (bos, eos) = (Some(8192), Some(8193));
-        Embedded { kind: "gpt2".into(), split: split.into(), tokens, types, merges, bos, eos, adds_bos: None, template }
+        Embedded { kind: "gpt2".into(), pre_tokenizer: split.into(), tokens, types, merges, bos, eos, adds_bos: None, template }
     }
 
     #[test]
     fn it_reads_as_the_file_that_it_was_made_of() {
         let path = Path::new("m.gguf");
-        let (gpt, builtin) = (Tokenizer::embedded(path, &told("gpt-2")).unwrap().0, Tokenizer::builtin());
+        let (gpt, builtin) = (Tokenizer::embedded(path, &data("gpt-2")).unwrap().0, Tokenizer::builtin());
         let text = "What would you cook in 1984,  on a rainy\n evening? naïve 中文 🙂";
         assert_eq!(gpt.encode(text, true), builtin.encode(text, true));
         assert_eq!(gpt.decode(&gpt.encode(text, false).unwrap()).unwrap(), text);
@@ -162,7 +162,7 @@ mod tests {
     }
 
     fn encoded(split: &str, text: &str) -> Vec<u32> {
-        Tokenizer::embedded(Path::new("m.gguf"), &told(split)).unwrap().0.encode(text, true).unwrap()
+        Tokenizer::embedded(Path::new("m.gguf"), &data(split)).unwrap().0.encode(text, true).unwrap()
     }
 
     /// The pieces, each tokenized alone.
@@ -191,25 +191,25 @@ mod tests {
                 continue;
             }
             seen.push(patterns);
-            let tokenizer = Tokenizer::embedded(Path::new("m.gguf"), &told(name)).unwrap().0;
+            let tokenizer = Tokenizer::embedded(Path::new("m.gguf"), &data(name)).unwrap().0;
             assert_eq!(tokenizer.decode(&tokenizer.encode(text, true).unwrap()).unwrap(), text, "{name}");
         }
         assert!(pre_tokenizer::names().windows(2).all(|pair| pair[0] < pair[1]), "each name is there once");
     }
 
     #[test]
-    fn other_kinds_are_refused_with_what_to_do() {
-        let text = |told: &Embedded| Tokenizer::embedded(Path::new("m.gguf"), told).unwrap_err().to_string();
-        let piece = Embedded { kind: "llama".into(), ..told("gpt-2") };
+    fn other_kinds_are_errors_with_the_action() {
+        let text = |data: &Embedded| Tokenizer::embedded(Path::new("m.gguf"), data).unwrap_err().to_string();
+        let piece = Embedded { kind: "llama".into(), ..data("gpt-2") };
         assert_eq!(
             text(&piece),
-            "the tokenizer inside m.gguf cannot be used: it is of the kind `llama`, and only `gpt2` (byte-level BPE) is built from \
-             such a file; put the model's tokenizer.json beside it"
+            "the tokenizer in m.gguf is not supported: its kind is `llama`; only `gpt2` (byte-level BPE) is supported; add the \
+             tokenizer.json of the model to its folder"
         );
-        let unknown = text(&told("afmoe"));
+        let unknown = text(&data("afmoe"));
         assert!(unknown.contains("the pre-tokenizer `afmoe` is not supported; supported are a.x-4.0, bailingmoe, "), "{unknown}");
-        assert!(unknown.ends_with("; put the model's tokenizer.json beside it"), "{unknown}");
-        assert!(text(&told("")).contains("the file does not name its pre-tokenizer"));
+        assert!(unknown.ends_with("; add the tokenizer.json of the model to its folder"), "{unknown}");
+        assert!(text(&data("")).contains("the file does not name its pre-tokenizer"));
     }
 
     #[test]
@@ -217,22 +217,22 @@ mod tests {
         let folder = super::super::trained::CHATML.folder("byte-level");
         let path = folder.path().join("m.gguf");
         let message = [json!({ "role": "user", "content": "hi" })];
-        let unknown = Embedded { split: "afmoe".into(), ..told("afmoe") };
+        let unknown = Embedded { pre_tokenizer: "afmoe".into(), ..data("afmoe") };
         let (own, source) = Tokenizer::embedded(&path, &unknown).unwrap();
         assert_eq!((own.chat(&message, None).unwrap().as_str(), source), ("<s>hi<end>", TemplateSource::Gguf));
         let without = Embedded { template: None, ..unknown };
         let (beside, source) = Tokenizer::embedded(&path, &without).unwrap();
         assert!(beside.chat(&message, None).unwrap().contains("<|im_start|>user"), "{:?}", beside.chat(&message, None));
         assert_eq!(source, TemplateSource::File(folder.path().join("tokenizer_config.json")));
-        let alone = Tokenizer::embedded(Path::new("m.gguf"), &Embedded { template: None, ..told("gpt-2") }).unwrap();
+        let alone = Tokenizer::embedded(Path::new("m.gguf"), &Embedded { template: None, ..data("gpt-2") }).unwrap();
         assert!(alone.0.chat_template().is_none() && alone.1 == TemplateSource::None);
     }
 
     #[test]
     fn the_file_says_whether_plain_text_begins_with_bos() {
         let with = |adds_bos: Option<bool>, split: &str| {
-            let told = Embedded { adds_bos, ..told(split) };
-            Tokenizer::embedded(Path::new("m.gguf"), &told).unwrap().0.encode("hi", true).unwrap()
+            let data = Embedded { adds_bos, ..data(split) };
+            Tokenizer::embedded(Path::new("m.gguf"), &data).unwrap().0.encode("hi", true).unwrap()
         };
         let hi = ids(&["hi"]);
         let bos = [vec![8192], hi.clone()].concat();

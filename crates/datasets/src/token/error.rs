@@ -1,4 +1,4 @@
-//! What can be wrong with a tokenizer.
+//! Errors of tokenizers.
 
 use std::path::PathBuf;
 
@@ -8,58 +8,58 @@ pub enum TokenError {
     /// The file cannot be read.
     #[error("cannot read the tokenizer {path}: {source}")]
     Read {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// The system's words.
+        /// Error of the system.
         source: std::io::Error,
     },
-    /// The folder holds no tokenizer.json.
+    /// The folder has no tokenizer.json.
     #[error(
-        "{path} holds no tokenizer.json; name the file itself, or a model folder in the Hugging Face format (a \
+        "{path} has no tokenizer.json; set it to the file itself, or to a model folder in the Hugging Face format (a \
          sentencepiece tokenizer.model alone is not enough)"
     )]
     NotThere {
-        /// The folder.
+        /// Path of the folder.
         path: PathBuf,
     },
     /// The file is not a tokenizer.json, or not a tokenizer_config.json.
     #[error("{path} is not a {what}: {reason}")]
     Malformed {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// What it should be.
+        /// Expected file.
         what: &'static str,
-        /// What the parser said.
+        /// Error of the parser.
         reason: String,
     },
-    /// A tokenizer inside a model file that is not built from there.
-    #[error("the tokenizer inside {path} cannot be used: {reason}; put the model's tokenizer.json beside it")]
+    /// The tokenizer in a GGUF file is not supported.
+    #[error("the tokenizer in {path} is not supported: {reason}; add the tokenizer.json of the model to its folder")]
     Embedded {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// Why.
+        /// Reason.
         reason: String,
     },
-    /// The chat template is not one.
-    #[error("the chat template in {path} cannot be used: {reason}")]
+    /// The chat template is invalid.
+    #[error("invalid chat template in {path}: {reason}")]
     Template {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// What the template engine said.
+        /// Error of the template engine.
         reason: String,
     },
-    /// The chat template does not take these messages, as a server with it would not.
-    #[error("the tokenizer's chat template refuses the messages: {reason}")]
+    /// The chat template rejects these messages.
+    #[error("the chat template rejects the messages: {reason}")]
     Refused {
-        /// What the template said.
+        /// Error of the template.
         reason: String,
     },
-    /// Some text cannot be tokenized, so that counts would have holes.
-    #[error("the tokenizer {path} cannot tokenize every text ({reason}); does it lack its unknown token?")]
+    /// Some text cannot be tokenized.
+    #[error("the tokenizer {path} cannot tokenize every text ({reason}); its unknown token may be missing")]
     Partial {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// What the tokenizer said.
+        /// Error of the tokenizer.
         reason: String,
     },
     /// No text of that length was found.

@@ -1,35 +1,34 @@
-//! Text of exactly N tokens.
+//! Random text of exactly N tokens.
 //!
-//! Decoding and encoding again is not the identity: neighbours merge, spaces move, normalisers rewrite. So random whole
-//! words are drawn, decoded and counted as the server would count them, and the difference is drawn or dropped until
-//! none is left.
+//! Encoding a decoded text may give other tokens: neighbors merge, spaces move, normalizers change characters. So random words
+//! are drawn, decoded and counted as the server counts them, and words are added or removed until the count is exact.
 
 use super::template_offset::Slot;
 use super::{TokenError, Tokenizer};
 use rand::{Rng, RngExt};
 
-/// Texts that are begun before giving up.
+/// Number of texts that are tried.
 const ATTEMPTS: usize = 12;
-/// Corrections of one text.
+/// Number of corrections of a text.
 const ROUNDS: usize = 12;
-/// Characters that may be cut from the end of a text whose words come in too coarse steps.
+/// Limit of the characters that are cut from the end of a text if words do not lead to the length.
 const CUTS: usize = 48;
-/// Whole words that make a vocabulary worth drawing them from; below, any printable token will do.
-const ENOUGH: usize = 64;
+/// Least number of whole words in a vocabulary. With fewer, all printable tokens are used.
+const MIN_WORDS: usize = 64;
 
-/// The tokens that random text is drawn from.
+/// The tokens of random text.
 #[derive(Debug)]
 pub struct Pool(Vec<u32>);
 
 impl Pool {
-    /// Whole words where the vocabulary has them: tokens that decode to a space and letters behind another token.
-    /// Otherwise, every token that decodes to printable text. Special and added tokens never.
+    /// Whole words if the vocabulary has enough: tokens that decode to a space and letters after another token. Otherwise all
+    /// tokens that decode to printable text. Never special and added tokens.
     fn new(tokenizer: &Tokenizer) -> Pool {
         let added = tokenizer.inner.get_added_tokens_decoder();
         let mut ids: Vec<u32> = tokenizer.inner.get_vocab(false).into_values().filter(|id| !added.contains_key(id)).collect();
         ids.sort_unstable();
         let decoded = |ids: &[u32]| tokenizer.inner.decode(ids, false).unwrap_or_default();
-        let unknown = tokenizer.unknown();
+        let unknown = tokenizer.unknown_token();
         ids.retain(|&id| Some(id) != unknown && printable(&decoded(&[id])));
         let anchor = ids.iter().copied().find(|&id| decoded(&[id]).chars().all(char::is_alphanumeric));
         let words: Vec<u32> = match anchor {
@@ -40,7 +39,7 @@ impl Pool {
                 ids.iter().copied().filter(is_word).collect()
             }
         };
-        Pool(if words.len() >= ENOUGH { words } else { ids })
+        Pool(if words.len() >= MIN_WORDS { words } else { ids })
     }
 
     fn draw(&self, n: usize, rng: &mut impl Rng) -> Vec<u32> {
@@ -57,24 +56,23 @@ fn spaced_word(text: &str) -> bool {
 }
 
 impl Tokenizer {
-    /// Random text with which the model reads exactly `n` tokens in all, the words of its [`Slot`] included: whole words
-    /// where the vocabulary has them, neither control characters nor blanks at its ends (chat templates trim those, and
-    /// the count would change). Equal generators give equal text.
+    /// Random text with which the model reads exactly `n` tokens in total, including its [`Slot`]. It has neither control characters
+    /// nor blanks at its ends, which chat templates trim. Equal generators give equal text.
     ///
     /// # Errors
-    /// [`TokenError::NoFit`] where no such text turned up in a bounded number of tries, or the slot alone has as many.
-    pub fn exactly(&self, n: u64, slot: &Slot, rng: &mut impl Rng) -> Result<String, TokenError> {
+    /// [`TokenError::NoFit`] where no such text was found in a limited number of tries, or the slot has `n` tokens without text.
+    pub fn random_text(&self, n: u64, slot: &Slot, rng: &mut impl Rng) -> Result<String, TokenError> {
         let pool = self.pool.get_or_init(|| Pool::new(self));
-        let floor = self.alone(slot);
-        if n == floor && n == 0 {
+        let base = self.count_without_text(slot);
+        if n == base && n == 0 {
             return Ok(String::new());
         }
-        let mut nearest = floor;
-        if n > floor && !pool.0.is_empty() {
+        let mut nearest = base;
+        if n > base && !pool.0.is_empty() {
             for _ in 0..ATTEMPTS {
-                match self.attempt(n, floor, slot, rng) {
+                match self.try_random_text(n, base, slot, rng) {
                     Ok(text) => return Ok(text),
-                    Err(seen) if seen.abs_diff(n) < nearest.abs_diff(n) => nearest = seen,
+                    Err(count) if count.abs_diff(n) < nearest.abs_diff(n) => nearest = count,
                     Err(_) => {}
                 }
             }
@@ -82,43 +80,43 @@ impl Tokenizer {
         Err(TokenError::NoFit { wanted: n, nearest })
     }
 
-    /// One text, corrected until it fits; the error is the length it came to.
-    fn attempt(&self, n: u64, floor: u64, slot: &Slot, rng: &mut impl Rng) -> Result<String, u64> {
+    /// Draws one text and corrects it. The error is its length.
+    fn try_random_text(&self, n: u64, base: u64, slot: &Slot, rng: &mut impl Rng) -> Result<String, u64> {
         let pool = self.pool.get_or_init(|| Pool::new(self));
-        let mut ids = pool.draw((n - floor) as usize, rng);
+        let mut ids = pool.draw((n - base) as usize, rng);
         for _ in 0..ROUNDS {
-            let (text, seen) = self.plain(&ids, slot).ok_or(0u64)?;
-            if seen == n {
+            let (text, count) = self.decode_and_count(&ids, slot).ok_or(0u64)?;
+            if count == n {
                 return Ok(text);
             }
-            let off = seen.abs_diff(n) as usize;
-            if seen < n {
+            let off = count.abs_diff(n) as usize;
+            if count < n {
                 ids.extend(pool.draw(off, rng));
             } else {
-                // A word may cost several tokens: drop as many words as the excess is worth.
-                let surplus = (off * ids.len() / seen.saturating_sub(floor).max(1) as usize).max(1);
+                // A word may have several tokens: remove words in proportion to the excess.
+                let surplus = (off * ids.len() / count.saturating_sub(base).max(1) as usize).max(1);
                 ids.truncate(ids.len().saturating_sub(surplus).max(1));
             }
         }
         ids.extend(pool.draw(2, rng));
-        let (text, seen) = self.plain(&ids, slot).ok_or(0u64)?;
-        self.cut(&text, n, slot).ok_or(seen)
+        let (text, count) = self.decode_and_count(&ids, slot).ok_or(0u64)?;
+        self.shorten(&text, n, slot).ok_or(count)
     }
 
-    /// The longest beginning of `text` that makes `n` tokens, where one is found near its end.
-    fn cut(&self, text: &str, n: u64, slot: &Slot) -> Option<String> {
+    /// The longest beginning of `text` with which there are `n` tokens, if the cut is near its end.
+    fn shorten(&self, text: &str, n: u64, slot: &Slot) -> Option<String> {
         let ends = text.char_indices().rev().take(CUTS).map(|(end, _)| text[..end].trim_end());
         ends.filter(|head| !head.is_empty()).find(|head| self.measure(slot, head) == Some(n)).map(str::to_owned)
     }
 
-    fn plain(&self, ids: &[u32], slot: &Slot) -> Option<(String, u64)> {
+    fn decode_and_count(&self, ids: &[u32], slot: &Slot) -> Option<(String, u64)> {
         let text = self.inner.decode(ids, false).ok()?.trim().to_owned();
-        let seen = self.measure(slot, &text)?;
-        Some((text, seen))
+        let count = self.measure(slot, &text)?;
+        Some((text, count))
     }
 
-    /// The unknown token's id: text drawn from it would hold its name.
-    fn unknown(&self) -> Option<u32> {
+    /// The id of the unknown token, which is not drawn because it decodes to its name.
+    fn unknown_token(&self) -> Option<u32> {
         use tokenizers::ModelWrapper;
         match self.inner.get_model() {
             ModelWrapper::BPE(model) => model.unk_token.as_ref().and_then(|name| self.inner.token_to_id(name)),
@@ -145,8 +143,8 @@ mod tests {
     fn whole_words_are_drawn_where_there_are_any() {
         let words: Vec<usize> = ALL.iter().map(|(_, tokenizer)| Pool::new(tokenizer).0.len()).collect();
         for ((name, tokenizer), words) in ALL.iter().zip(words) {
-            let text = tokenizer.exactly(40, &Slot::default(), &mut rng(1)).unwrap();
-            assert!(words >= ENOUGH, "{name}: {words}");
+            let text = tokenizer.random_text(40, &Slot::default(), &mut rng(1)).unwrap();
+            assert!(words >= MIN_WORDS, "{name}: {words}");
             assert!(text.chars().all(|c| c == ' ' || c.is_alphabetic()), "{name}: {text}");
         }
     }
@@ -154,8 +152,8 @@ mod tests {
     #[test]
     fn equal_generators_give_equal_text_and_others_do_not() {
         let builtin = Tokenizer::builtin();
-        assert_eq!(builtin.exactly(0, &Slot::default(), &mut rng(1)).unwrap(), "");
-        let [a, b, c] = [1, 1, 2].map(|seed| builtin.exactly(32, &Slot::default(), &mut rng(seed)).unwrap());
+        assert_eq!(builtin.random_text(0, &Slot::default(), &mut rng(1)).unwrap(), "");
+        let [a, b, c] = [1, 1, 2].map(|seed| builtin.random_text(32, &Slot::default(), &mut rng(seed)).unwrap());
         assert_eq!(a, b);
         assert_ne!(a, c);
     }
@@ -165,9 +163,9 @@ mod tests {
         let vocab = [("ab".to_owned(), 0), ("[UNK]".to_owned(), 1)];
         let model =
             tokenizers::models::wordlevel::WordLevel::builder().vocab(vocab.into()).unk_token("[UNK]".into()).build().unwrap();
-        let single = Tokenizer::over(Inner::new(model), false);
-        assert_eq!(single.exactly(1, &Slot::default(), &mut rng(1)).unwrap(), "ab");
-        let error = single.exactly(3, &Slot::default(), &mut rng(1)).unwrap_err();
+        let single = Tokenizer::wrap(Inner::new(model), false);
+        assert_eq!(single.random_text(1, &Slot::default(), &mut rng(1)).unwrap(), "ab");
+        let error = single.random_text(3, &Slot::default(), &mut rng(1)).unwrap_err();
         assert!(matches!(error, TokenError::NoFit { wanted: 3, nearest: 1 }), "{error}");
     }
 
@@ -178,12 +176,12 @@ mod tests {
         let mark = ("[CLS]".to_owned(), inner.token_to_id("[CLS]").unwrap());
         inner.with_post_processor(Some(tokenizers::processors::bert::BertProcessing::new(mark.clone(), mark)));
         let read = |text: &str| inner.encode_fast(text, true).unwrap().len() as u64;
-        let tokenizer = Tokenizer::over(inner.clone(), false).for_plain_text();
+        let tokenizer = Tokenizer::wrap(inner.clone(), false).for_plain_text();
         let messages = [serde_json::json!({ "role": "user", "content": crate::token::MARK })];
-        for slot in [tokenizer.place_of_plain_text(), tokenizer.slot(&messages).unwrap()] {
-            let text = tokenizer.exactly(40, &slot, &mut rng(1)).unwrap();
+        for slot in [tokenizer.plain_text_slot(), tokenizer.slot(&messages).unwrap()] {
+            let text = tokenizer.random_text(40, &slot, &mut rng(1)).unwrap();
             assert_eq!((read(&text), tokenizer.count_prompt(&text), tokenizer.count(&text)), (40, Some(40), Some(38)));
-            let cut = tokenizer.capped(12, &slot, &text).unwrap();
+            let cut = tokenizer.truncate_text(12, &slot, &text).unwrap();
             assert_eq!(read(&cut), 12);
         }
     }
@@ -193,7 +191,7 @@ mod tests {
         #[test]
         fn the_text_has_exactly_as_many_tokens_as_asked(n in 1u64..300, seed: u64) {
             for (name, tokenizer) in ALL.iter() {
-                let text = tokenizer.exactly(n, &Slot::default(), &mut rng(seed)).unwrap();
+                let text = tokenizer.random_text(n, &Slot::default(), &mut rng(seed)).unwrap();
                 prop_assert_eq!(tokenizer.count(&text), Some(n), "{}: {}", name, &text);
                 prop_assert_eq!(text.trim(), &text);
                 prop_assert!(printable(&text), "{}: {}", name, &text);

@@ -1,39 +1,39 @@
-//! Real text of a given length.
+//! Given text, cut or continued to a given length.
 //!
-//! The text, and what continues it, is cut behind the token that makes it as long as wanted. Cutting moves tokens as
-//! joining does, so the cut is moved by what it is off, then by letters; a text that no cut brings there ends in a few
-//! words drawn at random. Only the last part is tokenized again each time, and the whole once at the end.
+//! The text is cut after the token with which the length is reached. A cut changes tokens, so it is corrected by the difference,
+//! then by characters. If no cut gives the length, the text ends with a few random words. Only the last part is tokenized for
+//! each cut, and the whole text once at the end.
 
 use super::template_offset::Slot;
 use super::{TokenError, Tokenizer};
 use rand::Rng;
 
-/// Bytes a token that are taken at first.
-const BYTES: usize = 6;
-/// Doublings of that.
-const GROWTHS: usize = 10;
-/// Moves of one cut.
+/// Bytes per token that are tokenized at first.
+const BYTES_PER_TOKEN: usize = 6;
+/// Number of times that this is doubled.
+const DOUBLINGS: usize = 10;
+/// Number of corrections of a cut.
 const ROUNDS: usize = 12;
-/// Letters on either side of a cut that are tried when whole tokens do not lead there.
-const LETTERS: usize = 24;
-/// Tokens before a cut that are tokenized again with it.
+/// Characters before and after a cut that are tried if no token boundary gives the length.
+const CHARACTERS: usize = 24;
+/// Tokens before a cut that are tokenized again.
 const NEAR: usize = 64;
-/// Tokens that random words take the place of, the second where the first does not do.
+/// Tokens that are replaced by random words; the second number is tried if the first fails.
 const WORDS: [usize; 2] = [8, 24];
 
-/// A text, and what follows where it ends.
+/// A text, and its continuation.
 #[derive(Clone, Copy, Debug)]
 pub struct Text<'a> {
-    /// The text. Blanks at its ends are left out.
+    /// The text, which is trimmed.
     pub text: &'a str,
-    /// What continues it, over and over; empty: nothing.
+    /// Repeated after the text; may be empty.
     pub more: &'a str,
-    /// The byte from which that is read at first; the next word's beginning is taken.
+    /// Byte offset in `more` at which the continuation begins, rounded up to the next word.
     pub from: usize,
 }
 
 impl Text<'_> {
-    /// The first `bytes` or a few less, and whether there is no more.
+    /// At most the first `bytes`, and whether this is the complete text.
     fn take(&self, bytes: usize) -> (String, bool) {
         let text = self.text.trim();
         let more = self.more.trim();
@@ -57,13 +57,13 @@ impl Text<'_> {
     }
 }
 
-/// The tokens of a text in its place.
+/// The tokens of a text in its slot.
 struct Tokens {
-    /// All of them, the slot's words included.
+    /// Ids of slot and text.
     ids: Vec<u32>,
-    /// Those in front of the text.
+    /// Number of tokens before the text.
     first: usize,
-    /// Where the text's own end, in bytes of it.
+    /// The end of each token of the text, in bytes.
     ends: Vec<usize>,
 }
 
@@ -75,73 +75,73 @@ impl Tokens {
 
 /// A text cut near the right length.
 struct Cut {
-    /// Where a cut gave exactly that length.
+    /// A text of exactly this length.
     exact: Option<String>,
-    /// The longest that was not longer.
+    /// The longest shorter text.
     below: Option<String>,
-    /// Tokens in front of the last cut.
+    /// Number of tokens before the last cut.
     at: usize,
 }
 
 impl Tokenizer {
-    /// The text, cut or continued, with which the model reads exactly `n` tokens in all.
+    /// The text, cut or continued so that the model reads exactly `n` tokens in total.
     ///
     /// # Errors
-    /// [`TokenError::NoFit`] where the slot alone has as many, or no such text was found.
-    pub fn fitted(&self, n: u64, slot: &Slot, text: Text<'_>, rng: &mut impl Rng) -> Result<String, TokenError> {
-        let none = |nearest| TokenError::NoFit { wanted: n, nearest };
-        let (raw, seen) = self.enough(n, slot, text).ok_or_else(|| none(self.alone(slot)))?;
-        if seen <= n {
-            return if seen == n { Ok(raw) } else { self.ended(n, slot, &raw, rng) };
+    /// [`TokenError::NoFit`] where no such text was found.
+    pub fn fit_text(&self, n: u64, slot: &Slot, text: Text<'_>, rng: &mut impl Rng) -> Result<String, TokenError> {
+        let no_fit = |nearest| TokenError::NoFit { wanted: n, nearest };
+        let (raw, count) = self.take_enough(n, slot, text).ok_or_else(|| no_fit(self.count_without_text(slot)))?;
+        if count <= n {
+            return if count == n { Ok(raw) } else { self.end_with_random_words(n, slot, &raw, rng) };
         }
-        let tokens = self.tokens(slot, &raw).ok_or_else(|| none(seen))?;
+        let tokens = self.tokenize(slot, &raw).ok_or_else(|| no_fit(count))?;
         for near in [NEAR, usize::MAX] {
-            let Some(cut) = self.cut_near(n, slot, (&raw, &tokens), near) else { continue };
+            let Some(cut) = self.cut_near(n, slot, &raw, &tokens, near) else { continue };
             let heads = WORDS.iter().map(|&words| raw[..tokens.end(cut.at.saturating_sub(words))].trim_end());
-            let worded = heads.filter_map(|head| self.ended(n, slot, head, rng).ok());
-            if let Some(found) = cut.exact.into_iter().chain(worded).find(|text| self.measure(slot, text) == Some(n)) {
+            let with_random_words = heads.filter_map(|head| self.end_with_random_words(n, slot, head, rng).ok());
+            if let Some(found) = cut.exact.into_iter().chain(with_random_words).find(|text| self.measure(slot, text) == Some(n)) {
                 return Ok(found);
             }
         }
-        Err(none(self.alone(slot)))
+        Err(no_fit(self.count_without_text(slot)))
     }
 
-    /// The text, cut where the model would read more than `n` tokens in all: to `n`, or the nearest below.
+    /// The text, cut so that the model reads at most `n` tokens in total.
     ///
     /// # Errors
-    /// [`TokenError::NoFit`] where the slot alone has more.
-    pub fn capped(&self, n: u64, slot: &Slot, text: &str) -> Result<String, TokenError> {
-        let none = || TokenError::NoFit { wanted: n, nearest: self.alone(slot) };
-        let (raw, seen) = self.enough(n, slot, Text { text, more: "", from: 0 }).ok_or_else(none)?;
-        let whole = raw.len() == text.trim().len();
-        // With and without the blanks around it a text may differ by a token, in either direction.
-        if whole && self.measure(slot, text).is_some_and(|seen| seen <= n) {
+    /// [`TokenError::NoFit`] where the slot has more tokens without text.
+    pub fn truncate_text(&self, n: u64, slot: &Slot, text: &str) -> Result<String, TokenError> {
+        let no_fit = || TokenError::NoFit { wanted: n, nearest: self.count_without_text(slot) };
+        let (raw, count) = self.take_enough(n, slot, Text { text, more: "", from: 0 }).ok_or_else(no_fit)?;
+        let complete = raw.len() == text.trim().len();
+        // Blanks at the ends may change the count in either direction.
+        if complete && self.measure(slot, text).is_some_and(|count| count <= n) {
             return Ok(text.to_owned());
         }
-        if seen <= n {
+        if count <= n {
             return Ok(raw);
         }
-        let tokens = self.tokens(slot, &raw).ok_or_else(none)?;
-        let fits = |text: &String| self.measure(slot, text).is_some_and(|seen| seen <= n);
-        let cuts = [NEAR, usize::MAX].into_iter().filter_map(|near| self.cut_near(n, slot, (&raw, &tokens), near));
-        cuts.flat_map(|cut| [cut.exact, cut.below]).flatten().find(fits).ok_or_else(none)
+        let tokens = self.tokenize(slot, &raw).ok_or_else(no_fit)?;
+        let fits = |text: &String| self.measure(slot, text).is_some_and(|count| count <= n);
+        let cuts = [NEAR, usize::MAX].into_iter().filter_map(|near| self.cut_near(n, slot, &raw, &tokens, near));
+        cuts.flat_map(|cut| [cut.exact, cut.below]).flatten().find(fits).ok_or_else(no_fit)
     }
 
-    /// A beginning of a text with which there are `n` tokens or more, and how many there are; or all of it.
-    fn enough(&self, n: u64, slot: &Slot, text: Text<'_>) -> Option<(String, u64)> {
-        let mut bytes = (n as usize).saturating_mul(BYTES).saturating_add(64);
-        for _ in 0..GROWTHS {
-            let (raw, whole) = text.take(bytes);
-            let seen = self.measure(slot, &raw)?;
-            if seen >= n || whole {
-                return Some((raw, seen));
+    /// A beginning of a text with at least `n` tokens, or the complete text, and its number of tokens.
+    fn take_enough(&self, n: u64, slot: &Slot, text: Text<'_>) -> Option<(String, u64)> {
+        let mut bytes = (n as usize).saturating_mul(BYTES_PER_TOKEN).saturating_add(64);
+        for _ in 0..DOUBLINGS {
+            let (raw, complete) = text.take(bytes);
+            let count = self.measure(slot, &raw)?;
+            if count >= n || complete {
+                return Some((raw, count));
             }
             bytes = bytes.saturating_mul(2);
         }
         None
     }
 
-    fn tokens(&self, slot: &Slot, raw: &str) -> Option<Tokens> {
+    fn tokenize(&self, slot: &Slot, raw: &str) -> Option<Tokens> {
         let place = slot.before.len()..slot.before.len() + raw.len();
         let encoding = self.inner.encode([&slot.before, raw, &slot.after].concat(), false).ok()?;
         let offsets = encoding.get_offsets();
@@ -151,40 +151,41 @@ impl Tokenizer {
         Some(Tokens { ids: encoding.get_ids().to_vec(), first, ends })
     }
 
-    /// Moves a cut through the last `near` tokens of what may stay. None: those cannot be looked at alone.
-    fn cut_near(&self, n: u64, slot: &Slot, (raw, tokens): (&str, &Tokens), near: usize) -> Option<Cut> {
-        let over = (tokens.ids.len() as u64 + slot.beyond()).saturating_sub(n) as usize;
-        let mut cut = Cut { exact: None, below: None, at: tokens.ends.len().saturating_sub(over).max(1) };
+    /// Finds a cut in the `near` tokens before the length. None: these cannot be tokenized separately.
+    fn cut_near(&self, n: u64, slot: &Slot, raw: &str, tokens: &Tokens, near: usize) -> Option<Cut> {
+        let excess = (tokens.ids.len() as u64 + slot.omitted()).saturating_sub(n) as usize;
+        let mut cut = Cut { exact: None, below: None, at: tokens.ends.len().saturating_sub(excess).max(1) };
         let anchor = cut.at.saturating_sub(near);
         let start = tokens.end(anchor);
         let place = match anchor {
             0 => slot.clone(),
-            _ => self.joined(slot, &[&slot.before, &raw[..start]].concat(), &tokens.ids[..tokens.first + anchor]),
+            _ => self.after_tokens(slot, &[&slot.before, &raw[..start]].concat(), &tokens.ids[..tokens.first + anchor]),
         };
-        let mut most = 0;
-        let mut tried = |cut: &mut Cut, end: usize| {
+        let mut longest = 0;
+        let mut try_cut = |cut: &mut Cut, end: usize| {
             let piece = raw[start..end.max(start)].trim_end();
-            let seen = self.measure(&place, piece)?;
+            let count = self.measure(&place, piece)?;
             let text = || [&raw[..start], piece].concat();
-            if seen == n && !piece.is_empty() {
+            if count == n && !piece.is_empty() {
                 cut.exact = Some(text());
-            } else if (most..n).contains(&seen) && !piece.is_empty() {
-                (most, cut.below) = (seen, Some(text()));
+            } else if (longest..n).contains(&count) && !piece.is_empty() {
+                longest = count;
+                cut.below = Some(text());
             }
-            Some(seen)
+            Some(count)
         };
         for _ in 0..ROUNDS {
             let end = tokens.end(cut.at);
-            let seen = tried(&mut cut, end)?;
+            let count = try_cut(&mut cut, end)?;
             if cut.exact.is_some() {
                 return Some(cut);
             }
-            let next = (cut.at as u64 + n).saturating_sub(seen) as usize;
+            let next = (cut.at as u64 + n).saturating_sub(count) as usize;
             cut.at = next.clamp(anchor + 1, tokens.ends.len().max(anchor + 1));
         }
         let end = tokens.end(cut.at);
-        for end in letters(raw, end) {
-            tried(&mut cut, end)?;
+        for end in character_ends(raw, end) {
+            try_cut(&mut cut, end)?;
             if cut.exact.is_some() {
                 break;
             }
@@ -192,20 +193,20 @@ impl Tokenizer {
         Some(cut)
     }
 
-    /// `head`, and random words behind it until there are `n` tokens.
-    fn ended(&self, n: u64, slot: &Slot, head: &str, rng: &mut impl Rng) -> Result<String, TokenError> {
+    /// `head`, followed by random words up to `n` tokens.
+    fn end_with_random_words(&self, n: u64, slot: &Slot, head: &str, rng: &mut impl Rng) -> Result<String, TokenError> {
         if head.is_empty() {
-            return self.exactly(n, slot, rng);
+            return self.random_text(n, slot, rng);
         }
         let place = slot.behind(&format!("{head} "));
-        Ok([head, " ", &self.exactly(n, &place, rng)?].concat())
+        Ok([head, " ", &self.random_text(n, &place, rng)?].concat())
     }
 }
 
-/// The letters' ends around a place, the last one first.
-fn letters(text: &str, around: usize) -> impl Iterator<Item = usize> {
-    let ahead = text[around..].char_indices().map(|(at, _)| around + at).take(LETTERS);
-    let behind = text[..around].char_indices().rev().map(|(at, _)| at).take(LETTERS);
+/// The offsets of characters around an offset, the last one first.
+fn character_ends(text: &str, around: usize) -> impl Iterator<Item = usize> {
+    let ahead = text[around..].char_indices().map(|(at, _)| around + at).take(CHARACTERS);
+    let behind = text[..around].char_indices().rev().map(|(at, _)| at).take(CHARACTERS);
     let mut ends: Vec<usize> = ahead.chain(behind).collect();
     ends.sort_unstable();
     ends.into_iter().rev()
@@ -257,7 +258,7 @@ mod tests {
         fn shaped_text_has_exactly_as_many_tokens_as_asked(n in 6u64..260, from: usize, len in 0usize..2500, seed: u64) {
             let text = part(from, len);
             for (name, tokenizer) in ALL.iter() {
-                let fitted = tokenizer.fitted(n, &Slot::default(), own(&text), &mut rng(seed)).unwrap();
+                let fitted = tokenizer.fit_text(n, &Slot::default(), own(&text), &mut rng(seed)).unwrap();
                 prop_assert_eq!(tokenizer.count(&fitted), Some(n), "{}: {}", name, &fitted);
                 prop_assert_eq!(fitted.trim(), &fitted);
             }
@@ -268,10 +269,10 @@ mod tests {
             let text = part(from, len);
             for (name, tokenizer) in CHATTING.iter() {
                 let slot = tokenizer.slot(&messages(MARK)).unwrap();
-                let all = n + tokenizer.alone(&slot);
-                let fitted = tokenizer.fitted(all, &slot, own(&text), &mut rng(seed)).unwrap();
+                let all = n + tokenizer.count_without_text(&slot);
+                let fitted = tokenizer.fit_text(all, &slot, own(&text), &mut rng(seed)).unwrap();
                 prop_assert_eq!(tokenizer.count_messages(&messages(&fitted)), Some(all), "{}: {}", name, &fitted);
-                let drawn = tokenizer.exactly(all, &slot, &mut rng(seed)).unwrap();
+                let drawn = tokenizer.random_text(all, &slot, &mut rng(seed)).unwrap();
                 prop_assert_eq!(tokenizer.count_messages(&messages(&drawn)), Some(all), "{}: {}", name, &drawn);
             }
         }
@@ -280,7 +281,7 @@ mod tests {
         fn a_cap_cuts_what_is_longer_and_touches_nothing_else(n in 6u64..260, from: usize, len in 0usize..2500) {
             let text = part(from, len);
             for (name, tokenizer) in ALL.iter() {
-                let (capped, before) = (tokenizer.capped(n, &Slot::default(), &text).unwrap(), tokenizer.count(&text).unwrap());
+                let (capped, before) = (tokenizer.truncate_text(n, &Slot::default(), &text).unwrap(), tokenizer.count(&text).unwrap());
                 let after = tokenizer.count(&capped).unwrap();
                 if before <= n {
                     prop_assert_eq!(&capped, &text);
@@ -300,13 +301,13 @@ mod tests {
         let text = " zero an even number?";
         let n = tokenizer.count(text).unwrap();
         assert!(tokenizer.count(text.trim()).unwrap() > n);
-        assert_eq!(tokenizer.capped(n, &Slot::default(), text).unwrap(), text);
+        assert_eq!(tokenizer.truncate_text(n, &Slot::default(), text).unwrap(), text);
     }
 
     #[test]
     fn a_long_text_is_cut_to_its_own_beginning() {
         let tokenizer = Tokenizer::builtin();
-        let fitted = tokenizer.fitted(1000, &Slot::default(), own(PROSE), &mut rng(1)).unwrap();
+        let fitted = tokenizer.fit_text(1000, &Slot::default(), own(PROSE), &mut rng(1)).unwrap();
         assert_eq!(tokenizer.count(&fitted), Some(1000));
         assert!(PROSE.starts_with(&fitted));
     }
@@ -315,19 +316,19 @@ mod tests {
     fn a_short_text_goes_on_with_itself_or_with_another_from_the_next_word_on() {
         let tokenizer = Tokenizer::builtin();
         let slot = Slot::default();
-        let again = tokenizer.fitted(13, &slot, own(" The sky is blue. "), &mut rng(1)).unwrap();
+        let again = tokenizer.fit_text(13, &slot, own(" The sky is blue. "), &mut rng(1)).unwrap();
         assert_eq!(again, "The sky is blue.\nThe sky is blue.\nThe");
         let other = Text { text: "The sky is blue.", more: "one two three", from: 1 };
-        assert_eq!(tokenizer.fitted(12, &slot, other, &mut rng(1)).unwrap(), "The sky is blue.\ntwo three\none two");
+        assert_eq!(tokenizer.fit_text(12, &slot, other, &mut rng(1)).unwrap(), "The sky is blue.\ntwo three\none two");
     }
 
     #[test]
     fn a_slot_that_is_too_long_already_is_an_error_with_its_length() {
         let tokenizer = CHATS[0].over("builtin");
         let slot = tokenizer.slot(&messages(MARK)).unwrap();
-        let alone = tokenizer.alone(&slot);
-        let error = tokenizer.fitted(alone, &slot, own("The sky"), &mut rng(1)).unwrap_err();
+        let alone = tokenizer.count_without_text(&slot);
+        let error = tokenizer.fit_text(alone, &slot, own("The sky"), &mut rng(1)).unwrap_err();
         assert!(matches!(error, TokenError::NoFit { nearest, .. } if nearest == alone), "{error}");
-        assert!(tokenizer.capped(alone - 1, &slot, "The sky").is_err());
+        assert!(tokenizer.truncate_text(alone - 1, &slot, "The sky").is_err());
     }
 }

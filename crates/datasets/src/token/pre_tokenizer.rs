@@ -2,17 +2,16 @@
 //! (`tokenizer.ggml.pre`).
 //!
 //! The names are those of llama.cpp. The patterns are those of the models' own tokenizer.json files where these are known, and
-//! the equivalent ones of llama.cpp otherwise. Left out are SentencePiece-like ones (`gemma4`), those of embedding models, and
+//! the equivalent ones of llama.cpp otherwise. Not supported are SentencePiece-like ones (`gemma4`), those of embedding models, and
 //! those that need more than patterns (`afmoe`, `superbpe`).
 
 /// A way to split text.
 #[derive(Debug)]
 pub struct PreTokenizer {
-    /// Its names.
     pub names: &'static [&'static str],
-    /// Applied in turn, each to what the ones before left: matches and the text between them are pieces of their own.
+    /// Applied one after another to the pieces of the previous one: matches and the text between them become pieces.
     pub patterns: &'static [&'static str],
-    /// Text is converted to Unicode's composed form (NFC) first.
+    /// Text is normalized to NFC first.
     pub composed: bool,
     /// A piece that is a token as a whole is not merged from bytes.
     pub ignore_merges: bool,
@@ -41,7 +40,6 @@ const DIGITS_3: &str = r"\p{N}{1,3}";
 
 const PLAIN: PreTokenizer = PreTokenizer { names: &[], patterns: &[], composed: false, ignore_merges: false, adds_bos: false };
 
-/// All that are supported.
 static ALL: [PreTokenizer; 26] = [
     PreTokenizer { names: &["default"], patterns: &[r"[\p{P}\$\+<=>\^~\|]+", GPT2, r"\p{N}+", "[0-9][0-9][0-9]"], ..PLAIN },
     PreTokenizer {

@@ -1,107 +1,103 @@
 //! The place of a text in what a model reads.
 //!
-//! Tokens do not add up: a text has another count behind a template's words than alone. So a text is always measured
-//! where it will be. Where much text surrounds it, only the part nearby is tokenized again; that this may be done is
-//! seen from its tokens, which must be those of the whole at the far ends.
+//! Token counts are not additive: a text may have another count after the text of a template than by itself. So a text is always
+//! counted in its place. Only the text nearby is tokenized again; this is valid if the tokens at its far ends are unchanged.
 
 use super::{TokenError, Tokenizer};
 
-/// Stands for the text in messages that a [`Slot`] is made of.
+/// Placeholder of the text in messages from which a [`Slot`] is made.
 pub const MARK: &str = "Slot7f3a9c";
-/// Bytes of the surroundings that are tokenized again with a text.
+/// Bytes around a text that are tokenized with it.
 const NEAR: usize = 400;
-/// Places where a part may begin, tried before all of it is taken.
+/// Number of offsets at which a part may begin that are tried before the whole text is used.
 const STARTS: usize = 8;
-/// Tokens at the end of the part behind a text by which it is known to be unchanged.
+/// Tokens at the end of the part after a text that must be unchanged.
 const TAIL: usize = 8;
 
-/// The place of a text in what a model reads. [`Slot::default`] is a text alone, without special tokens.
+/// The place of a text in what a model reads. [`Slot::default`] has no other text and no special tokens.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Slot {
     pub(super) before: String,
     pub(super) after: String,
-    /// Tokens of what is left out in front of `before` and behind `after`, special ones among them.
-    beyond: u64,
-    /// Ids that the measured part must begin with: text whose tokens must not change.
+    /// Tokens before `before` and after `after`, with special ones.
+    omitted: u64,
+    /// Ids with which the counted part must begin.
     lead: Vec<u32>,
-    /// Ids that it must end with.
+    /// Ids with which it must end.
     tail: Vec<u32>,
 }
 
 impl Slot {
-    /// The same place with nothing behind it.
+    /// The same place without the text after it.
     pub fn front(&self) -> Slot {
         Slot { before: self.before.clone(), ..Slot::default() }
     }
 
-    /// The place behind `words` in it.
+    /// The place after `words`, which follow `before`.
     pub fn behind(&self, words: &str) -> Slot {
         Slot { before: [&self.before, words].concat(), ..self.clone() }
     }
 
-    /// Tokens of what is left out of the part that is measured.
-    pub(super) fn beyond(&self) -> u64 {
-        self.beyond
+    /// Tokens outside the counted part.
+    pub(super) fn omitted(&self) -> u64 {
+        self.omitted
     }
 }
 
 impl Tokenizer {
-    /// The place that [`MARK`] has in a conversation.
+    /// The place of [`MARK`] in a conversation.
     ///
     /// # Errors
-    /// [`TokenError::Refused`]: the chat template does not take such messages, or does not hold the mark once and as it
-    /// stands.
+    /// [`TokenError::Refused`]: the chat template rejects such messages, or does not contain the mark exactly once.
     pub fn slot(&self, messages: &[serde_json::Value]) -> Result<Slot, TokenError> {
         let whole = self.chat(messages, None)?;
         let parts: Vec<&str> = whole.split(MARK).collect();
         match parts.as_slice() {
-            [before, after] => {
-                Ok(Slot { before: (*before).to_owned(), after: (*after).to_owned(), ..self.place_of_plain_text() })
-            }
-            _ => Err(TokenError::Refused { reason: "the user's text does not stand in what it makes of them".into() }),
+            [before, after] => Ok(Slot { before: (*before).to_owned(), after: (*after).to_owned(), ..self.plain_text_slot() }),
+            _ => Err(TokenError::Refused { reason: "its output does not contain the user's text unchanged".into() }),
         }
     }
 
-    /// The place of a prompt that is nothing but its text.
-    pub fn place_of_plain_text(&self) -> Slot {
-        Slot { beyond: self.around, ..Slot::default() }
+    /// The place of a prompt without other text.
+    pub fn plain_text_slot(&self) -> Slot {
+        Slot { omitted: self.prompt_special, ..Slot::default() }
     }
 
-    /// Tokens of all that the model reads with `text` in its place. None where the tokenizer refuses it, or where tokens
-    /// would change that must not.
+    /// Number of tokens that the model reads with `text` in this place. None where the tokenizer rejects it, or where tokens at the
+    /// far ends change.
     pub fn measure(&self, slot: &Slot, text: &str) -> Option<u64> {
         let ids = self.ids(&[&slot.before, text, &slot.after].concat())?;
-        (ids.starts_with(&slot.lead) && ids.ends_with(&slot.tail)).then_some(ids.len() as u64 + slot.beyond)
+        (ids.starts_with(&slot.lead) && ids.ends_with(&slot.tail)).then_some(ids.len() as u64 + slot.omitted)
     }
 
-    /// Tokens of a slot without a text. A blank in front of the text is the text's.
-    pub fn alone(&self, slot: &Slot) -> u64 {
+    /// Number of tokens of a slot without a text. A blank before the text belongs to the text.
+    pub fn count_without_text(&self, slot: &Slot) -> u64 {
         let before = slot.before.strip_suffix(' ').unwrap_or(&slot.before);
-        self.count(&[before, &slot.after].concat()).unwrap_or(0) + slot.beyond
+        self.count(&[before, &slot.after].concat()).unwrap_or(0) + slot.omitted
     }
 
-    /// Tokens around a text in its place beyond those that the same text has around it as a prompt of its own: what a system
+    /// Tokens around a text in its place omitted those that the same text has around it as a prompt of its own: what a system
     /// message and the chat template add.
-    pub fn around(&self, slot: &Slot) -> u64 {
-        self.alone(slot).saturating_sub(self.special)
+    pub fn count_template(&self, slot: &Slot) -> u64 {
+        self.count_without_text(slot).saturating_sub(self.plain_text_special)
     }
 
-    /// The place behind `prefix`, whose tokens, like all before them, stay what they are whatever follows.
+    /// The place after `prefix`, whose tokens must not depend on the text after it.
     pub fn behind(&self, slot: &Slot, prefix: &str) -> Option<Slot> {
         let head = [&slot.before, prefix].concat();
         let ids = self.ids(&head)?;
         let (start, kept) = self.window(&head, &ids);
-        let beyond = slot.beyond + (ids.len() - kept) as u64;
+        let omitted = slot.omitted + (ids.len() - kept) as u64;
         Some(Slot {
             before: format!("{} ", &head[start..]),
             after: slot.after.clone(),
-            beyond,
+            omitted,
             lead: ids[ids.len() - kept..].to_vec(),
             tail: slot.tail.clone(),
         })
     }
 
-    /// The place in front of `rest`, where now `sample` is and makes `total` tokens of all.
+    /// The place before `rest`. With the text `sample` there, the model reads `total` tokens.
     pub fn ahead(&self, slot: &Slot, sample: &str, rest: &str, total: u64) -> Option<Slot> {
         let near = rest.floor_char_boundary(NEAR);
         let part = match rest[..near].rfind(' ') {
@@ -110,23 +106,23 @@ impl Tokenizer {
         };
         let ids = self.ids(&[&slot.before, sample, part].concat())?;
         let tail = ids[ids.len().saturating_sub(TAIL)..].to_vec();
-        let beyond = total.checked_sub(ids.len() as u64)?;
-        Some(Slot { before: slot.before.clone(), after: part.to_owned(), beyond, lead: slot.lead.clone(), tail })
+        let omitted = total.checked_sub(ids.len() as u64)?;
+        Some(Slot { before: slot.before.clone(), after: part.to_owned(), omitted, lead: slot.lead.clone(), tail })
     }
 
-    /// The ids of a text, special tokens not added. None where the tokenizer refuses it.
+    /// The ids of a text without special tokens. None where the tokenizer rejects it.
     pub fn ids(&self, text: &str) -> Option<Vec<u32>> {
         self.inner.encode_fast(text, false).ok().map(|encoding| encoding.get_ids().to_vec())
     }
 
-    /// The place behind `head`, which is text of this tokenizer with these `ids`; the last of them may change.
-    pub(super) fn joined(&self, slot: &Slot, head: &str, ids: &[u32]) -> Slot {
+    /// The place after `head`, which has these `ids`; the last ones may change.
+    pub(super) fn after_tokens(&self, slot: &Slot, head: &str, ids: &[u32]) -> Slot {
         let (start, kept) = self.window(head, ids);
         let left_out = ids.len() - kept;
         Slot {
             before: head[start..].to_owned(),
             after: slot.after.clone(),
-            beyond: slot.beyond + left_out as u64,
+            omitted: slot.omitted + left_out as u64,
             lead: ids[left_out..left_out + kept / 2].to_vec(),
             tail: slot.tail.clone(),
         }
@@ -179,13 +175,13 @@ mod tests {
                 let tokenizer = chat.over(kind);
                 let slot = tokenizer.slot(&messages(MARK)).unwrap();
                 let bare = Slot { before: slot.before.clone(), ..Slot::default() };
-                let prefix = tokenizer.exactly(tokenizer.alone(&bare) + 500, &bare, &mut rng(1)).unwrap();
+                let prefix = tokenizer.random_text(tokenizer.count_without_text(&bare) + 500, &bare, &mut rng(1)).unwrap();
                 let lead = tokenizer.ids(&[&slot.before, prefix.as_str()].concat()).unwrap();
                 let behind = tokenizer.behind(&slot, &prefix).unwrap();
                 assert!(behind.before.len() < 1000, "{} {kind}: all of {} bytes are measured", chat.name, behind.before.len());
                 for seed in 0..10 {
                     let n = lead.len() as u64 + 60 + seed;
-                    let text = format!("{prefix} {}", tokenizer.exactly(n, &behind, &mut rng(seed)).unwrap());
+                    let text = format!("{prefix} {}", tokenizer.random_text(n, &behind, &mut rng(seed)).unwrap());
                     let all = tokenizer.ids(&tokenizer.chat(&messages(&text), None).unwrap()).unwrap();
                     assert!(all.starts_with(&lead), "{} {kind}", chat.name);
                     assert_eq!(all.len() as u64, n, "{} {kind}", chat.name);
@@ -205,13 +201,13 @@ mod tests {
     #[test]
     fn a_beginning_can_be_exchanged_without_looking_at_the_end() {
         for (kind, tokenizer) in ALL.iter() {
-            let draw = |n, seed| tokenizer.exactly(n, &Slot::default(), &mut rng(seed)).unwrap();
+            let draw = |n, seed| tokenizer.random_text(n, &Slot::default(), &mut rng(seed)).unwrap();
             let (sample, rest) = (draw(20, 1), format!("\n{}", draw(900, 2)));
             let total = tokenizer.count(&[sample.as_str(), &rest].concat()).unwrap();
             let ahead = tokenizer.ahead(&Slot::default(), &sample, &rest, total).unwrap();
             assert!(ahead.after.len() < rest.len() / 4, "{kind}");
             for seed in 3..13 {
-                let other = tokenizer.exactly(total, &ahead, &mut rng(seed)).unwrap();
+                let other = tokenizer.random_text(total, &ahead, &mut rng(seed)).unwrap();
                 assert_eq!(tokenizer.count(&[other.as_str(), &rest].concat()), Some(total), "{kind}: {other}");
             }
         }

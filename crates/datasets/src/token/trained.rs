@@ -89,7 +89,7 @@ fn wordpiece() -> Inner {
 /// Every kind, by name.
 pub static ALL: LazyLock<Vec<(&str, Tokenizer)>> = LazyLock::new(|| {
     let trained = [("byte-level", byte_level()), ("bpe", plain_bpe()), ("unigram", unigram()), ("wordpiece", wordpiece())];
-    let trained = trained.into_iter().map(|(name, inner)| (name, Tokenizer::over(inner, false)));
+    let trained = trained.into_iter().map(|(name, inner)| (name, Tokenizer::wrap(inner, false)));
     trained.chain([("builtin", Tokenizer::builtin())]).collect()
 });
 
@@ -171,7 +171,7 @@ impl Chat {
         let mut inner = plain.inner.clone();
         inner.add_special_tokens(self.special.iter().map(|name| special(name))).unwrap();
         let chat = ChatTemplate::new(self.source, &self.config()).unwrap();
-        Tokenizer { chat: Some(chat), ..Tokenizer::over(inner, false) }
+        Tokenizer { chat: Some(chat), ..Tokenizer::wrap(inner, false) }
     }
 
     /// A model folder that holds it.

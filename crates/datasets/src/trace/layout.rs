@@ -1,4 +1,4 @@
-//! The layouts of logs: how a row is found in each, and what it says.
+//! The layouts of logs, and the parsers of their rows.
 
 use llmscen_core::dataset::Layout;
 use serde::Deserialize;
@@ -8,24 +8,21 @@ use std::borrow::Cow;
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
-/// What a log must look like, for errors.
+/// The supported layouts, for errors.
 pub const EXPECTED: &str = "a log in the Mooncake (JSONL), Azure LLM (CSV), BurstGPT (CSV) or workload (JSONL) layout";
 
 /// One row of a log.
 #[derive(Debug)]
 pub struct Entry<'a> {
-    /// When it arrived, nanoseconds on the log's own clock.
+    /// Arrival time in nanoseconds on the clock of the log.
     pub at: i128,
-    /// The model it named, where the layout says so.
+    /// The requested model, where the layout has it.
     pub model: Option<String>,
-    /// What it requested.
-    pub ask: Ask<'a>,
+    pub request: LoggedRequest<'a>,
 }
 
-/// What a logged request requested.
 #[derive(Debug)]
-pub enum Ask<'a> {
-    /// So many tokens for so many.
+pub enum LoggedRequest<'a> {
     Lengths {
         /// Tokens of the prompt.
         input: u64,
@@ -34,25 +31,23 @@ pub enum Ask<'a> {
         /// Ids of the prompt's blocks of 512 tokens; equal ids are equal text. Empty where the log has none.
         blocks: Vec<u64>,
     },
-    /// The request itself.
-    Whole {
-        /// Its body, a JSON object.
+    Body {
+        /// A JSON object.
         body: &'a RawValue,
-        /// Its headers.
         headers: Vec<(String, String)>,
-        /// Tokens generated, where the log says so.
+        /// Tokens generated, where the log has them.
         output: Option<u64>,
     },
 }
 
-/// A layout with what the file's head says of it.
+/// A layout with the columns of the file.
 #[derive(Clone, Copy, Debug)]
-pub enum Form {
+pub enum LogFormat {
     /// JSONL of lengths.
     Mooncake,
     /// JSONL of bodies.
     Workload,
-    /// CSV of lengths, by the places of its columns; the first line is their names.
+    /// CSV of lengths with a header.
     Csv(Columns),
 }
 
@@ -67,89 +62,87 @@ pub struct Columns {
     dates: bool,
 }
 
-impl Form {
-    /// The form of a log whose first line this is.
+impl LogFormat {
+    /// The format of a log with this first line.
     ///
     /// # Errors
-    /// Columns that are not those of the layout, or of any.
-    pub fn new(layout: Layout, first: &str) -> Result<Form, String> {
+    /// The columns do not match the layout, or any layout.
+    pub fn new(layout: Layout, first: &str) -> Result<LogFormat, String> {
         let json = first.starts_with('{');
         match layout {
-            Layout::Mooncake => Ok(Form::Mooncake),
-            Layout::Workload => Ok(Form::Workload),
-            Layout::Azure => azure(first),
-            Layout::Burstgpt => burstgpt(first),
+            Layout::Mooncake => Ok(LogFormat::Mooncake),
+            Layout::Workload => Ok(LogFormat::Workload),
+            Layout::Azure => azure_columns(first),
+            Layout::Burstgpt => burstgpt_columns(first),
             Layout::Auto if json => {
                 let row: Map<String, Value> = serde_json::from_str(first).map_err(|error| error.to_string())?;
                 match (row.contains_key("body"), row.contains_key("input_length")) {
-                    (true, _) => Ok(Form::Workload),
-                    (_, true) => Ok(Form::Mooncake),
+                    (true, _) => Ok(LogFormat::Workload),
+                    (_, true) => Ok(LogFormat::Mooncake),
                     _ => Err(format!("no known layout has these keys: {}", row.keys().cloned().collect::<Vec<_>>().join(", "))),
                 }
             }
-            Layout::Auto => {
-                azure(first).or_else(|_| burstgpt(first)).map_err(|_| format!("no known layout has these columns: {first}"))
-            }
+            Layout::Auto => azure_columns(first)
+                .or_else(|_| burstgpt_columns(first))
+                .map_err(|_| format!("no known layout has these columns: {first}")),
         }
     }
 
-    /// Whether the first line names columns.
-    pub fn headed(self) -> bool {
-        matches!(self, Form::Csv(_))
+    /// Whether the first line is a header.
+    pub fn has_header(self) -> bool {
+        matches!(self, LogFormat::Csv(_))
     }
 
-    /// One line as an entry.
-    ///
-    /// # Errors
-    /// What is wrong with it.
-    pub fn entry(self, line: &str) -> Result<Entry<'_>, String> {
+    /// Parses a line.
+    pub fn parse_entry(self, line: &str) -> Result<Entry<'_>, String> {
         match self {
-            Form::Mooncake => mooncake(line),
-            Form::Workload => workload(line),
-            Form::Csv(columns) => columns.entry(line),
+            LogFormat::Mooncake => parse_mooncake(line),
+            LogFormat::Workload => parse_workload(line),
+            LogFormat::Csv(columns) => columns.parse_entry(line),
         }
     }
 }
 
 /// `TIMESTAMP,ContextTokens,GeneratedTokens`, the time a date.
-fn azure(header: &str) -> Result<Form, String> {
-    columns(header, ["TIMESTAMP", "ContextTokens", "GeneratedTokens"], true)
+fn azure_columns(header: &str) -> Result<LogFormat, String> {
+    find_columns(header, ["TIMESTAMP", "ContextTokens", "GeneratedTokens"], true)
 }
 
 /// `Timestamp[,Session ID,Elapsed time],Model,Request tokens,Response tokens,Total tokens,Log Type`, the time in seconds.
-fn burstgpt(header: &str) -> Result<Form, String> {
-    columns(header, ["Timestamp", "Request tokens", "Response tokens"], false)
+fn burstgpt_columns(header: &str) -> Result<LogFormat, String> {
+    find_columns(header, ["Timestamp", "Request tokens", "Response tokens"], false)
 }
 
-fn columns(header: &str, [time, input, output]: [&str; 3], dates: bool) -> Result<Form, String> {
-    let names = cells(header);
-    let find = |name: &str| names.iter().position(|own| own.trim().eq_ignore_ascii_case(name));
-    let place = |name: &str| find(name).ok_or_else(|| format!("there is no column `{name}` (there are: {header})"));
-    let (time, input, output) = (place(time)?, place(input)?, place(output)?);
-    Ok(Form::Csv(Columns { time, input, output, model: find("Model"), dates }))
+fn find_columns(header: &str, [time, input, output]: [&str; 3], dates: bool) -> Result<LogFormat, String> {
+    let names = parse_cells(header);
+    let find = |name: &str| names.iter().position(|column| column.trim().eq_ignore_ascii_case(name));
+    let require = |name: &str| find(name).ok_or_else(|| format!("no column `{name}` (columns: {header})"));
+    let (time, input, output) = (require(time)?, require(input)?, require(output)?);
+    Ok(LogFormat::Csv(Columns { time, input, output, model: find("Model"), dates }))
 }
 
 impl Columns {
-    fn entry(self, line: &str) -> Result<Entry<'_>, String> {
-        let cells = cells(line);
-        let cell = |place: usize| {
-            cells.get(place).map(|cell| cell.trim()).ok_or_else(|| format!("the row has only {} columns", cells.len()))
+    fn parse_entry(self, line: &str) -> Result<Entry<'_>, String> {
+        let cells = parse_cells(line);
+        let cell = |index: usize| {
+            cells.get(index).map(|cell| cell.trim()).ok_or_else(|| format!("the row has only {} columns", cells.len()))
         };
         let time = cell(self.time)?;
-        let at = if self.dates { date(time) } else { decimal(time, 9) }.ok_or_else(|| not_a_time(time))?;
-        let length = |place: usize, what: &str| {
-            let text = cell(place)?;
+        let at = if self.dates { parse_date(time) } else { parse_decimal(time, 9) }.ok_or_else(|| invalid_time(time))?;
+        let length = |index: usize, what: &str| {
+            let text = cell(index)?;
             let whole = text.strip_suffix(".0").unwrap_or(text);
-            tokens(whole.parse().ok(), what, text)
+            check_tokens(whole.parse().ok(), what, text)
         };
-        let (input, output) = (length(self.input, "prompt")?, length(self.output, "output")?);
-        let model = self.model.and_then(|place| cell(place).ok()).map(str::to_owned);
-        Ok(Entry { at, model, ask: Ask::Lengths { input, output, blocks: Vec::new() } })
+        let input = length(self.input, "prompt")?;
+        let output = length(self.output, "output")?;
+        let model = self.model.and_then(|index| cell(index).ok()).map(str::to_owned);
+        Ok(Entry { at, model, request: LoggedRequest::Lengths { input, output, blocks: Vec::new() } })
     }
 }
 
 /// `{"timestamp": 27482, "input_length": 6955, "output_length": 52, "hash_ids": [46, 47]}`, the time in milliseconds.
-fn mooncake(line: &str) -> Result<Entry<'_>, String> {
+fn parse_mooncake(line: &str) -> Result<Entry<'_>, String> {
     #[derive(Deserialize)]
     struct Row {
         timestamp: Value,
@@ -161,14 +154,14 @@ fn mooncake(line: &str) -> Result<Entry<'_>, String> {
     }
     let row: Row = serde_json::from_str(line).map_err(|error| error.to_string())?;
     let time = row.timestamp.to_string();
-    let at = decimal(&time, 6).ok_or_else(|| not_a_time(&time))?;
-    let input = tokens(row.input_length.as_u64(), "prompt", &row.input_length)?;
-    let output = tokens(row.output_length.as_u64(), "output", &row.output_length)?;
-    Ok(Entry { at, model: row.model, ask: Ask::Lengths { input, output, blocks: row.hash_ids } })
+    let at = parse_decimal(&time, 6).ok_or_else(|| invalid_time(&time))?;
+    let input = check_tokens(row.input_length.as_u64(), "prompt", &row.input_length)?;
+    let output = check_tokens(row.output_length.as_u64(), "output", &row.output_length)?;
+    Ok(Entry { at, model: row.model, request: LoggedRequest::Lengths { input, output, blocks: row.hash_ids } })
 }
 
 /// `{"timestamp": 12.5, "body": {…}, "headers": {…}}`, the time in seconds or RFC 3339.
-fn workload(line: &str) -> Result<Entry<'_>, String> {
+fn parse_workload(line: &str) -> Result<Entry<'_>, String> {
     #[derive(Deserialize)]
     struct Row<'a> {
         timestamp: Value,
@@ -180,37 +173,38 @@ fn workload(line: &str) -> Result<Entry<'_>, String> {
     }
     let row: Row<'_> = serde_json::from_str(line).map_err(|error| error.to_string())?;
     let at = match &row.timestamp {
-        Value::String(text) => date(text).or_else(|| decimal(text, 9)),
-        number => decimal(&number.to_string(), 9),
+        Value::String(text) => parse_date(text).or_else(|| parse_decimal(text, 9)),
+        number => parse_decimal(&number.to_string(), 9),
     };
-    let at = at.ok_or_else(|| not_a_time(&row.timestamp.to_string()))?;
+    let at = at.ok_or_else(|| invalid_time(&row.timestamp.to_string()))?;
     if !row.body.get().starts_with('{') {
-        return Err("`body` is no JSON object".into());
+        return Err("`body` is not a JSON object".into());
     }
     let text = |value: Value| value.as_str().map(str::to_owned).unwrap_or_else(|| value.to_string());
     let headers = row.headers.unwrap_or_default().into_iter().map(|(name, value)| (name, text(value))).collect();
-    Ok(Entry { at, model: None, ask: Ask::Whole { body: row.body, headers, output: row.output_length } })
+    Ok(Entry { at, model: None, request: LoggedRequest::Body { body: row.body, headers, output: row.output_length } })
 }
 
-fn not_a_time(text: &str) -> String {
-    format!("the time cannot be read: {text}")
+fn invalid_time(text: &str) -> String {
+    format!("invalid time: {text}")
 }
 
-/// A length in tokens: a request without a prompt cannot be sent, and one without an output failed when it was logged.
-fn tokens(count: Option<u64>, what: &str, text: impl std::fmt::Display) -> Result<u64, String> {
+/// Checks a length: a request without prompt cannot be sent, and one without output had failed when it was logged.
+fn check_tokens(count: Option<u64>, what: &str, text: impl std::fmt::Display) -> Result<u64, String> {
     match count {
         Some(0) => Err(format!("the {what} has no tokens")),
         Some(count) => Ok(count),
-        None => Err(format!("the tokens of the {what} cannot be read: {text}")),
+        None => Err(format!("invalid token count of the {what}: {text}")),
     }
 }
 
-/// The cells of a CSV line; a quoted one may hold commas and doubled quotes.
-fn cells(line: &str) -> Vec<Cow<'_, str>> {
+/// The cells of a CSV line. A quoted cell may contain commas and doubled quotes.
+fn parse_cells(line: &str) -> Vec<Cow<'_, str>> {
     if !line.contains('"') {
         return line.split(',').map(Cow::Borrowed).collect();
     }
-    let (mut cells, mut quoted) = (vec![String::new()], false);
+    let mut cells = vec![String::new()];
+    let mut quoted = false;
     let mut chars = line.chars().peekable();
     while let Some(char) = chars.next() {
         match char {
@@ -225,9 +219,9 @@ fn cells(line: &str) -> Vec<Cow<'_, str>> {
     cells.into_iter().map(Cow::Owned).collect()
 }
 
-/// A decimal number in units of 10^-`digits`, every digit of it kept: `1700000000.25` seconds (9) or `12.5` milliseconds
+/// Parses a decimal number in units of 10^-`digits` without rounding: `1700000000.25` seconds (9) or `12.5` milliseconds
 /// (6) as nanoseconds. Digits beyond nanoseconds are cut.
-fn decimal(text: &str, digits: usize) -> Option<i128> {
+fn parse_decimal(text: &str, digits: usize) -> Option<i128> {
     let text = text.trim();
     let scale = 10i128.pow(u32::try_from(digits).ok()?);
     if text.contains(['e', 'E']) {
@@ -246,8 +240,8 @@ fn decimal(text: &str, digits: usize) -> Option<i128> {
     Some(if negative { -value } else { value })
 }
 
-/// A date with a time of day, RFC 3339 or with a blank for its `T`, since the Unix epoch; UTC where it names no offset.
-fn date(text: &str) -> Option<i128> {
+/// Nanoseconds from the Unix epoch to a date in RFC 3339, or with a blank instead of `T`; UTC where it has no offset.
+fn parse_date(text: &str) -> Option<i128> {
     let (day, time) = text.trim().split_once([' ', 'T', 't'])?;
     let zone = if time.contains(['Z', 'z', '+', '-']) { "" } else { "Z" };
     OffsetDateTime::parse(&format!("{day}T{time}{zone}"), &Rfc3339).ok().map(OffsetDateTime::unix_timestamp_nanos)
@@ -259,19 +253,22 @@ mod tests {
 
     #[test]
     fn decimals_keep_every_digit() {
-        assert_eq!(decimal("1700000000.123456789", 9), Some(1_700_000_000_123_456_789));
-        assert_eq!(decimal("27482", 6), Some(27_482_000_000));
-        assert_eq!(decimal(" 1.5 ", 6), Some(1_500_000));
-        assert_eq!((decimal("-1.5", 9), decimal("1.7e9", 9)), (Some(-1_500_000_000), Some(1_700_000_000_000_000_000)));
-        assert_eq!(["", ".", "1,5", "x", "1.2.3", "inf", "1e999", "NaN"].map(|text| decimal(text, 9)), [None; 8]);
+        assert_eq!(parse_decimal("1700000000.123456789", 9), Some(1_700_000_000_123_456_789));
+        assert_eq!(parse_decimal("27482", 6), Some(27_482_000_000));
+        assert_eq!(parse_decimal(" 1.5 ", 6), Some(1_500_000));
+        assert_eq!(
+            (parse_decimal("-1.5", 9), parse_decimal("1.7e9", 9)),
+            (Some(-1_500_000_000), Some(1_700_000_000_000_000_000))
+        );
+        assert_eq!(["", ".", "1,5", "x", "1.2.3", "inf", "1e999", "NaN"].map(|text| parse_decimal(text, 9)), [None; 8]);
     }
 
     #[test]
     fn dates_of_every_log_are_read() {
         let known = Some(1_700_158_546_680_590_000);
-        assert_eq!(date("2023-11-16 18:15:46.6805900"), known);
-        assert_eq!(date("2023-11-16T18:15:46.68059Z"), known);
-        assert_eq!(date("2023-11-16 20:15:46.680590+02:00"), known);
-        assert_eq!(["2023-11-16", "18:15:46", "2023-13-01 00:00:00", ""].map(date), [None; 4]);
+        assert_eq!(parse_date("2023-11-16 18:15:46.6805900"), known);
+        assert_eq!(parse_date("2023-11-16T18:15:46.68059Z"), known);
+        assert_eq!(parse_date("2023-11-16 20:15:46.680590+02:00"), known);
+        assert_eq!(["2023-11-16", "18:15:46", "2023-13-01 00:00:00", ""].map(parse_date), [None; 4]);
     }
 }

@@ -1,6 +1,6 @@
-//! A log as rows in the order of their time.
+//! The rows of a log in the order of their times.
 
-use super::layout::{Ask, EXPECTED, Entry, Form};
+use super::layout::{EXPECTED, Entry, LogFormat, LoggedRequest};
 use crate::error::PromptError;
 use crate::file;
 use llmscen_core::dataset::TraceSpec;
@@ -9,26 +9,26 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// The log behind `path: builtin`.
+/// The log of `path: builtin`.
 const BUILTIN: &str = include_str!("../../data/trace.jsonl");
 
-/// Rows that do not fit and are named one by one; the others are counted.
-const NAMED: usize = 5;
+/// Number of invalid rows that are described; all are counted.
+const DESCRIBED: usize = 5;
 
 /// A log of arrivals.
 #[derive(Clone, Debug)]
 pub struct Log {
-    /// The instants, counted from the beginning of the window, in order.
+    /// Times since the beginning of the window, in order.
     pub arrivals: Arc<[Nanos]>,
-    /// What a reader of the report must know.
+    /// Notes for the report.
     pub notes: Vec<String>,
 }
 
-/// The arrivals of a log, from a file of any layout, gzip undone; whatever it says besides is not read.
+/// Reads the arrival times of a log in any layout.
 ///
 /// # Errors
-/// A file that cannot be read or holds no arrival; with `strict`, a row that does not fit.
-pub fn read(path: &Path, spec: &TraceSpec, strict: bool) -> Result<Log, PromptError> {
+/// The file cannot be read or has no arrival; with `strict`, a row is invalid.
+pub fn read_log(path: &Path, spec: &TraceSpec, strict: bool) -> Result<Log, PromptError> {
     let mut notes = Vec::new();
     let arrivals = Rows::read(path, spec, strict, &mut notes)?.arrivals();
     Ok(Log { arrivals, notes })
@@ -38,48 +38,51 @@ pub fn read(path: &Path, spec: &TraceSpec, strict: bool) -> Result<Log, PromptEr
 pub struct Rows {
     path: PathBuf,
     text: String,
-    form: Form,
+    format: LogFormat,
     rows: Vec<(Nanos, Range<usize>)>,
     dropped: u64,
 }
 
 impl Rows {
-    /// Reads a log and leaves out the rows that do not fit.
+    /// Reads a log without its invalid rows.
     pub fn read(path: &Path, spec: &TraceSpec, strict: bool, notes: &mut Vec<String>) -> Result<Rows, PromptError> {
         let text = if path == Path::new("builtin") { BUILTIN.to_owned() } else { file::read_text(path)? };
-        let wrong = |line, problem| PromptError::Row { path: path.to_owned(), line, problem, expected: EXPECTED };
-        let start = |part: &str| part.as_ptr() as usize - text.as_ptr() as usize;
+        let error = |line, problem| PromptError::Row { path: path.to_owned(), line, problem, expected: EXPECTED };
+        let offset = |part: &str| part.as_ptr() as usize - text.as_ptr() as usize;
         let mut lines = text.lines().zip(1..).map(|(line, number)| (line.trim(), number)).filter(|(line, _)| !line.is_empty());
         let mut ahead = lines.clone();
         let (first, number) = ahead.next().ok_or_else(|| PromptError::Empty { path: path.to_owned() })?;
-        let form = Form::new(spec.layout, first).map_err(|problem| wrong(number, problem))?;
-        if form.headed() {
+        let format = LogFormat::new(spec.layout, first).map_err(|problem| error(number, problem))?;
+        if format.has_header() {
             lines = ahead;
         }
-        let (mut rows, mut bad) = (Vec::new(), Vec::new());
+        let mut rows = Vec::new();
+        let mut invalid = Vec::new();
         for (line, number) in lines {
-            match form.entry(line) {
-                Ok(entry) => rows.push((entry.at, start(line)..start(line) + line.len())),
-                Err(problem) if strict => return Err(wrong(number, problem)),
-                Err(problem) => bad.push((number, problem)),
+            match format.parse_entry(line) {
+                Ok(entry) => rows.push((entry.at, offset(line)..offset(line) + line.len())),
+                Err(problem) if strict => return Err(error(number, problem)),
+                Err(problem) => invalid.push((number, problem)),
             }
         }
-        if !bad.is_empty() {
-            notes.push(left_out(path, &bad, rows.len()));
+        if !invalid.is_empty() {
+            notes.push(invalid_note(path, &invalid, rows.len()));
         }
-        let rows = window(rows, spec);
-        let dropped = bad.len() as u64;
+        let rows = select_window(rows, spec);
+        let dropped = invalid.len() as u64;
         if rows.is_empty() {
-            let why = format!("{dropped} do not fit, and none that does lies between `start` and `end`");
+            let why = format!("{dropped} are invalid, and no other is between `start` and `end`");
             return Err(PromptError::NoRows { path: path.to_owned(), dropped, why });
         }
-        Ok(Rows { path: path.to_owned(), text, form, rows, dropped })
+        Ok(Rows { path: path.to_owned(), text, format, rows, dropped })
     }
 
-    /// Leaves out the rows that do not pass the filter on prompt lengths.
-    pub fn keep(&mut self, pass: impl Fn(&Entry<'_>) -> bool, notes: &mut Vec<String>) -> Result<(), PromptError> {
-        let (found, text, form) = (self.rows.len(), &self.text, self.form);
-        self.rows.retain(|(_, span)| form.entry(&text[span.clone()]).is_ok_and(|entry| pass(&entry)));
+    /// Leaves out the rows that do not pass the filter of prompt lengths.
+    pub fn filter(&mut self, pass: impl Fn(&Entry<'_>) -> bool, notes: &mut Vec<String>) -> Result<(), PromptError> {
+        let found = self.rows.len();
+        let text = &self.text;
+        let format = self.format;
+        self.rows.retain(|(_, span)| format.parse_entry(&text[span.clone()]).is_ok_and(|entry| pass(&entry)));
         let dropped = (found - self.rows.len()) as u64;
         self.dropped += dropped;
         if self.rows.is_empty() {
@@ -92,41 +95,39 @@ impl Rows {
         Ok(())
     }
 
-    /// Rows in the window.
+    /// Number of rows in the window.
     pub fn len(&self) -> usize {
         self.rows.len()
     }
 
-    /// Rows that do not fit.
+    /// Number of invalid or filtered rows.
     pub fn dropped(&self) -> u64 {
         self.dropped
     }
 
-    /// Whether the log has lengths, not requests.
-    pub fn lengths(&self) -> bool {
-        !matches!(self.form, Form::Workload)
+    /// Whether the log contains lengths, not request bodies.
+    pub fn are_lengths(&self) -> bool {
+        !matches!(self.format, LogFormat::Workload)
     }
 
-    /// What a row says.
     pub fn entry(&self, index: usize) -> Option<Entry<'_>> {
         let (_, span) = self.rows.get(index)?;
-        self.form.entry(&self.text[span.clone()]).ok()
+        self.format.parse_entry(&self.text[span.clone()]).ok()
     }
 
-    /// When each row arrived.
     pub fn arrivals(&self) -> Arc<[Nanos]> {
         self.rows.iter().map(|(at, _)| *at).collect()
     }
 
-    /// Whether some row says how long its output was.
-    pub fn outputs(&self) -> bool {
-        let known = |entry: Entry<'_>| !matches!(entry.ask, Ask::Whole { output: None, .. });
+    /// Whether any row has an output length.
+    pub fn has_output_lengths(&self) -> bool {
+        let known = |entry: Entry<'_>| !matches!(entry.request, LoggedRequest::Body { output: None, .. });
         (0..self.len()).any(|index| self.entry(index).is_some_and(known))
     }
 }
 
-/// The rows in order of time, those outside the window left out; time zero is where the window begins.
-fn window(mut rows: Vec<(i128, Range<usize>)>, spec: &TraceSpec) -> Vec<(Nanos, Range<usize>)> {
+/// The rows inside the window in the order of their times since its beginning.
+fn select_window(mut rows: Vec<(i128, Range<usize>)>, spec: &TraceSpec) -> Vec<(Nanos, Range<usize>)> {
     rows.sort_by_key(|(at, _)| *at);
     let Some(origin) = rows.first().map(|(at, _)| *at) else { return Vec::new() };
     let start = spec.start.unwrap_or_default();
@@ -139,10 +140,15 @@ fn window(mut rows: Vec<(i128, Range<usize>)>, spec: &TraceSpec) -> Vec<(Nanos, 
         .collect()
 }
 
-/// What is said of rows that do not fit, the first ones by file and line.
-fn left_out(path: &Path, bad: &[(usize, String)], good: usize) -> String {
-    let named: Vec<String> =
-        bad.iter().take(NAMED).map(|(line, problem)| format!("{}:{line}: {problem}", path.display())).collect();
-    let more = if bad.len() > NAMED { "; …" } else { "" };
-    format!("{} of {} rows of the log do not fit and were left out: {}{more}", bad.len(), bad.len() + good, named.join("; "))
+/// The note on invalid rows, which describes the first ones.
+fn invalid_note(path: &Path, invalid: &[(usize, String)], valid: usize) -> String {
+    let described: Vec<String> =
+        invalid.iter().take(DESCRIBED).map(|(line, problem)| format!("{}:{line}: {problem}", path.display())).collect();
+    let more = if invalid.len() > DESCRIBED { "; …" } else { "" };
+    format!(
+        "{} of {} rows of the log are invalid and were left out: {}{more}",
+        invalid.len(),
+        invalid.len() + valid,
+        described.join("; ")
+    )
 }

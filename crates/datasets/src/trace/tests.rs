@@ -1,4 +1,4 @@
-use super::words::BLOCK;
+use super::text::BLOCK;
 use super::*;
 use crate::{CacheDir, Opened, open as open_any};
 use llmscen_core::dataset::{DatasetSpec, Layout, Source};
@@ -104,10 +104,7 @@ fn the_window_counts_from_the_first_arrival_and_moves_time_zero() {
     assert_eq!(window(None, Some(700_300)).unwrap(), [0.0], "the end is not in it");
     assert_eq!(window(Some(700_300), Some(702_300)).unwrap(), [0.0], "the start is");
     let error = window(Some(1), Some(2)).unwrap_err().to_string();
-    assert!(
-        error.ends_with("t.log has no usable row: 0 do not fit, and none that does lies between `start` and `end`"),
-        "{error}"
-    );
+    assert!(error.ends_with("t.log has no usable row: 0 are invalid, and no other is between `start` and `end`"), "{error}");
 }
 
 #[test]
@@ -144,7 +141,7 @@ fn outputs_are_matched_where_that_is_asked_for() {
     assert_eq!(whole.body.map(Value::Object), Some(json!({ "prompt": "go", "max_tokens": 3 })), "the protocol places the length");
     assert_eq!((whole.max_tokens, Value::Object(whole.sampling)), (Some(9), json!({ "min_tokens": 9, "ignore_eos": true })));
     let silent = opened(&spec(&file(WORKLOAD.lines().next().unwrap()), trace)).unwrap();
-    assert_eq!(silent.notes, ["the log does not say how long outputs were: `match_output_length` changes nothing"]);
+    assert_eq!(silent.notes, ["the log has no output lengths: `match_output_length` has no effect"]);
 }
 
 #[test]
@@ -154,24 +151,21 @@ fn rows_that_do_not_fit_are_named_counted_and_with_strict_refused() {
     let good = opened(&spec(&log, TraceSpec::default())).unwrap();
     assert_eq!((good.prompts.dropped(), good.prompts.arrivals().unwrap().len()), (4, 2));
     let known = format!(
-        "4 of 6 rows of the log do not fit and were left out: {0}:4: the tokens of the prompt cannot be read: x; \
-         {0}:6: the time cannot be read: yesterday; {0}:7: the row has only 1 columns; {0}:8: the prompt has no tokens",
+        "4 of 6 rows of the log are invalid and were left out: {0}:4: invalid token count of the prompt: x; \
+         {0}:6: invalid time: yesterday; {0}:7: the row has only 1 columns; {0}:8: the prompt has no tokens",
         log.path
     );
     assert_eq!(good.notes[0], known);
     let strict = DatasetSpec { strict: true, ..spec(&log, TraceSpec::default()) };
     let error = opened(&strict).unwrap_err().to_string();
-    assert!(
-        error.starts_with(&format!("{}:4: the tokens of the prompt cannot be read: x; expected a log in", log.path)),
-        "{error}"
-    );
+    assert!(error.starts_with(&format!("{}:4: invalid token count of the prompt: x; expected a log in", log.path)), "{error}");
     let read = log_of(&log, true).unwrap_err().to_string();
     assert_eq!(read, error, "a log of arrivals alone is as strict");
     assert_eq!(log_of(&log, false).unwrap().arrivals.len(), 2);
 }
 
 fn log_of(file: &File, strict: bool) -> Result<Log, PromptError> {
-    super::log(file.path.as_ref(), &TraceSpec::default(), strict)
+    super::read_log(file.path.as_ref(), &TraceSpec::default(), strict)
 }
 
 #[test]
@@ -182,8 +176,8 @@ fn a_layout_that_is_not_there_is_an_error_of_its_first_line() {
     };
     assert!(error("a,b\n1,2\n", Layout::Auto).contains("t.log:1: no known layout has these columns: a,b; expected"));
     assert!(error("{\"a\": 1}\n", Layout::Auto).contains(":1: no known layout has these keys: a;"));
-    assert!(error(AZURE, Layout::Burstgpt).contains(":1: there is no column `Request tokens` (there are: TIMESTAMP,Con"));
-    assert!(error(MOONCAKE, Layout::Workload).ends_with("3 do not fit, and none that does lies between `start` and `end`"));
+    assert!(error(AZURE, Layout::Burstgpt).contains(":1: no column `Request tokens` (columns: TIMESTAMP,Con"));
+    assert!(error(MOONCAKE, Layout::Workload).ends_with("3 are invalid, and no other is between `start` and `end`"));
     let pathless = DatasetSpec { path: None, ..spec(&file(""), TraceSpec::default()) };
     assert_eq!(opened(&pathless).unwrap_err().to_string(), "a `trace` dataset needs a `path`");
 }
@@ -227,6 +221,6 @@ fn a_length_is_all_that_the_model_reads() {
     };
     assert_eq!((read(0), read(2)), (Some(1100), Some(1400)));
     let alone = read(1).unwrap();
-    assert_eq!(prompt(opened.prompts.as_ref(), 1).tokens, Some(alone), "what cannot be is told as it is");
-    assert!(alone > 2 && opened.notes[1].starts_with("1 of 3 prompts of the log are no longer than"), "{:?}", opened.notes);
+    assert_eq!(prompt(opened.prompts.as_ref(), 1).tokens, Some(alone), "a length that cannot be reached is reported as it is");
+    assert!(alone > 2 && opened.notes[1].starts_with("1 of 3 prompts of the log have no more tokens than"), "{:?}", opened.notes);
 }

@@ -160,7 +160,7 @@ impl Header<'_> {
         let text = |value: &Value| value.to_string().ok().cloned();
         let told = Embedded {
             kind: self.text("tokenizer.ggml.model").unwrap_or_default(),
-            split: self.text("tokenizer.ggml.pre").unwrap_or_default(),
+            pre_tokenizer: self.text("tokenizer.ggml.pre").unwrap_or_default(),
             tokens: self.list("tokenizer.ggml.tokens", text),
             types: self.list("tokenizer.ggml.token_type", whole),
             merges: self.list("tokenizer.ggml.merges", text),

@@ -12,7 +12,7 @@ use crate::model::rope::Rope;
 use crate::sample;
 use candle_core::{Device, Result, Tensor};
 use llmscen_core::units::Nanos;
-use llmscen_datasets::token::{Growing, Tokenizer};
+use llmscen_datasets::token::{IncrementalDecoder, Tokenizer};
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 use rayon::prelude::*;
@@ -166,7 +166,7 @@ pub struct Row<'a> {
     stamps: Vec<Nanos>,
     /// Room for the logits of all its steps, written to beforehand: no step waits for memory.
     logits: Option<Vec<f32>>,
-    growing: Growing,
+    growing: IncrementalDecoder,
     /// The text in front of what stopped it.
     cut: Option<String>,
     ended: Option<Ended>,
@@ -185,7 +185,7 @@ impl<'a> Row<'a> {
             tokens: Vec::new(),
             stamps: Vec::new(),
             logits: ask.logits.then(|| vec![f32::NAN; steps * vocabulary]),
-            growing: Growing::default(),
+            growing: IncrementalDecoder::default(),
             cut: None,
             ended: None,
         }

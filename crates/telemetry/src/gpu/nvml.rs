@@ -1,9 +1,8 @@
-//! NVIDIA's GPUs, by its management library, which the driver brings along: it is opened while the program runs.
+//! NVIDIA GPUs, sampled with NVML. The library is part of the driver and is loaded at run time.
 
-use crate::gpu::Visible;
-use crate::gpu::{Card, Fleet};
-use crate::source::{SampledValue, TelemetrySource};
+use crate::gpu::{GpuLog, GpuSample, VisibleGpus};
 use crate::tree::Members;
+use crate::{SampledValue, TelemetrySource};
 use llmscen_core::signal::Signal;
 use llmscen_core::telemetry::Source;
 use llmscen_core::units::Nanos;
@@ -16,9 +15,8 @@ use nvml_wrapper::{Device, Nvml};
 use std::sync::Arc;
 use std::time::Instant;
 
-/// Why a GPU may run slower than it could, for power, heat or a fault. That it has nothing to do, or that somebody has set its
-/// clock, is no such reason.
-const BRAKES: [(ThrottleReasons, &str); 6] = [
+/// Reasons for throttling: power, heat or a fault. An idle GPU or a clock set by the user is not throttled.
+const THROTTLE_REASONS: [(ThrottleReasons, &str); 6] = [
     (ThrottleReasons::SW_POWER_CAP, "power_cap"),
     (ThrottleReasons::HW_SLOWDOWN, "hardware_slowdown"),
     (ThrottleReasons::SYNC_BOOST, "sync_boost"),
@@ -35,39 +33,39 @@ pub struct Nvidia {
 }
 
 impl Nvidia {
-    /// Opens the library, and finds the GPUs that are visible.
+    /// Loads the library, and finds the visible GPUs.
     ///
     /// # Errors
-    /// There is no driver, or no such GPU; in words.
-    pub fn find(visible: &Visible) -> Result<Nvidia, String> {
+    /// There is no driver, or no visible GPU.
+    pub fn find(visible: &VisibleGpus) -> Result<Nvidia, String> {
         let nvml = Nvml::init().map_err(|error| match error {
             NvmlError::LibloadingError(_) => "no NVIDIA driver is installed (no libnvidia-ml.so.1)".to_owned(),
-            error => format!("NVIDIA's driver says that {error}"),
+            error => format!("NVIDIA driver: {error}"),
         })?;
-        let count = nvml.device_count().map_err(|error| format!("NVIDIA's driver says that {error}"))?;
+        let count = nvml.device_count().map_err(|error| format!("NVIDIA driver: {error}"))?;
         let uuid = |index| nvml.device_by_index(index).and_then(|device| device.uuid()).unwrap_or_default();
-        let devices: Vec<u32> = (0..count).filter(|index| visible.shows(*index, &uuid(*index))).collect();
-        match (devices.is_empty(), visible.name()) {
+        let devices: Vec<u32> = (0..count).filter(|index| visible.contains(*index, &uuid(*index))).collect();
+        match (devices.is_empty(), visible.variable()) {
             (false, _) => Ok(Nvidia { nvml: Arc::new(nvml), devices }),
-            (true, "") => Err("NVIDIA's driver knows no GPU".into()),
-            (true, name) => Err(format!("`{name}` names none of the {count} NVIDIA GPUs")),
+            (true, "") => Err("the NVIDIA driver lists no GPU".into()),
+            (true, name) => Err(format!("`{name}` selects none of the {count} NVIDIA GPUs")),
         }
     }
 
-    /// Samples them; what the processes of `server` use of their memory, too.
+    /// The source with this interval. It also reports the GPU memory of the processes of `server`.
     pub fn source(&self, interval: Nanos, server: Option<Members>) -> Box<dyn TelemetrySource> {
-        Box::new(Sampled { gpus: self.clone(), interval, server, fleet: Fleet::default() })
+        Box::new(NvidiaSource { gpus: self.clone(), interval, server, log: GpuLog::default() })
     }
 }
 
-struct Sampled {
+struct NvidiaSource {
     gpus: Nvidia,
     interval: Nanos,
     server: Option<Members>,
-    fleet: Fleet,
+    log: GpuLog,
 }
 
-impl TelemetrySource for Sampled {
+impl TelemetrySource for NvidiaSource {
     fn kind(&self) -> Source {
         Source::Nvml
     }
@@ -76,45 +74,46 @@ impl TelemetrySource for Sampled {
         self.interval
     }
 
-    fn sample(&mut self, _at: Instant, tell: &mut dyn FnMut(SampledValue<'_>)) -> Result<(), String> {
-        let mut answer = Ok(());
+    fn sample(&mut self, _at: Instant, emit: &mut dyn FnMut(SampledValue<'_>)) -> Result<(), String> {
+        let mut result = Ok(());
         for &index in &self.gpus.devices {
             let device = self.gpus.nvml.device_by_index(index);
-            match device.and_then(|device| card(&device, self.server.as_ref())) {
-                Ok(card) => self.fleet.tell(index, &card, tell),
-                Err(error) => answer = Err(format!("GPU {index}: {error}")),
+            match device.and_then(|device| sample_device(&device, self.server.as_ref())) {
+                Ok(sample) => self.log.record(index, &sample, emit),
+                Err(error) => result = Err(format!("GPU {index}: {error}")),
             }
         }
-        answer
+        result
     }
 
     fn notes(&mut self) -> Vec<String> {
-        self.fleet.notes(self.server.is_some())
+        self.log.notes(self.server.is_some())
     }
 }
 
-fn card(device: &Device<'_>, server: Option<&Members>) -> Result<Card, NvmlError> {
-    let mut card = Card::default();
-    let used = known(device.utilization_rates())?;
-    card.put(Signal::GpuUtilization, used.as_ref().map(|used| f64::from(used.gpu) / 100.0));
-    card.put(Signal::GpuMemoryUtilization, used.as_ref().map(|used| f64::from(used.memory) / 100.0));
-    card.put(Signal::GpuMemory, known(device.memory_info())?.map(|memory| memory.used as f64));
+fn sample_device(device: &Device<'_>, server: Option<&Members>) -> Result<GpuSample, NvmlError> {
+    let mut sample = GpuSample::default();
+    let used = available(device.utilization_rates())?;
+    sample.push(Signal::GpuUtilization, used.as_ref().map(|used| f64::from(used.gpu) / 100.0));
+    sample.push(Signal::GpuMemoryUtilization, used.as_ref().map(|used| f64::from(used.memory) / 100.0));
+    sample.push(Signal::GpuMemory, available(device.memory_info())?.map(|memory| memory.used as f64));
     if let Some(server) = server {
-        let processes = known(device.running_compute_processes())?;
-        card.put(Signal::GpuMemoryServer, processes.and_then(|all| memory_of(&all, |pid| server.has(pid))));
+        let processes = available(device.running_compute_processes())?;
+        let memory = processes.and_then(|processes| sum_memory(&processes, |pid| server.contains(pid)));
+        sample.push(Signal::GpuMemoryServer, memory);
     }
-    card.put(Signal::GpuPower, known(device.power_usage())?.map(|milliwatts| f64::from(milliwatts) / 1e3));
-    card.put(Signal::GpuClock, known(device.clock_info(Clock::SM))?.map(f64::from));
-    card.put(Signal::GpuMemoryClock, known(device.clock_info(Clock::Memory))?.map(f64::from));
-    card.put(Signal::GpuTemperature, known(device.temperature(TemperatureSensor::Gpu))?.map(f64::from));
-    card.energy = known(device.total_energy_consumption())?.map(|millijoules| millijoules as f64 / 1e3);
-    card.held = known(device.current_throttle_reasons())?.map(brakes);
-    Ok(card)
+    sample.push(Signal::GpuPower, available(device.power_usage())?.map(|milliwatts| f64::from(milliwatts) / 1e3));
+    sample.push(Signal::GpuClock, available(device.clock_info(Clock::SM))?.map(f64::from));
+    sample.push(Signal::GpuMemoryClock, available(device.clock_info(Clock::Memory))?.map(f64::from));
+    sample.push(Signal::GpuTemperature, available(device.temperature(TemperatureSensor::Gpu))?.map(f64::from));
+    sample.energy = available(device.total_energy_consumption())?.map(|millijoules| millijoules as f64 / 1e3);
+    sample.throttle_reasons = available(device.current_throttle_reasons())?.map(throttle_reasons);
+    Ok(sample)
 }
 
-/// None where this GPU, driver or user cannot have it; an error where the GPU itself is in trouble.
-fn known<T>(answer: Result<T, NvmlError>) -> Result<Option<T>, NvmlError> {
-    match answer {
+/// None where the GPU, the driver or the permissions do not provide the value; an error where the GPU failed.
+fn available<T>(result: Result<T, NvmlError>) -> Result<Option<T>, NvmlError> {
+    match result {
         Ok(value) => Ok(Some(value)),
         Err(
             NvmlError::NotSupported
@@ -128,18 +127,18 @@ fn known<T>(answer: Result<T, NvmlError>) -> Result<Option<T>, NvmlError> {
     }
 }
 
-/// Bytes that these processes use of a GPU; None where it lists none of them, which may be for want of a common numbering:
-/// a container has its own.
-fn memory_of(processes: &[ProcessInfo], own: impl Fn(u32) -> bool) -> Option<f64> {
-    let used = processes.iter().filter(|process| own(process.pid)).filter_map(|process| match process.used_gpu_memory {
+/// GPU memory of the included processes, in bytes; None where none is listed. In a container, the driver lists them under other
+/// numbers.
+fn sum_memory(processes: &[ProcessInfo], includes: impl Fn(u32) -> bool) -> Option<f64> {
+    let used = processes.iter().filter(|process| includes(process.pid)).filter_map(|process| match process.used_gpu_memory {
         UsedGpuMemory::Used(bytes) => Some(bytes as f64),
         UsedGpuMemory::Unavailable => None,
     });
     used.reduce(|sum, bytes| sum + bytes)
 }
 
-fn brakes(reasons: ThrottleReasons) -> Vec<&'static str> {
-    BRAKES.iter().filter(|(reason, _)| reasons.contains(*reason)).map(|(_, name)| *name).collect()
+fn throttle_reasons(reasons: ThrottleReasons) -> Vec<&'static str> {
+    THROTTLE_REASONS.iter().filter(|(reason, _)| reasons.contains(*reason)).map(|(_, name)| *name).collect()
 }
 
 #[cfg(test)]
@@ -147,10 +146,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn idleness_is_no_brake() {
-        assert_eq!(brakes(ThrottleReasons::GPU_IDLE | ThrottleReasons::APPLICATIONS_CLOCKS_SETTING), Vec::<&str>::new());
+    fn an_idle_gpu_is_not_throttled() {
+        assert_eq!(
+            throttle_reasons(ThrottleReasons::GPU_IDLE | ThrottleReasons::APPLICATIONS_CLOCKS_SETTING),
+            Vec::<&str>::new()
+        );
         let hot = ThrottleReasons::GPU_IDLE | ThrottleReasons::HW_THERMAL_SLOWDOWN | ThrottleReasons::HW_SLOWDOWN;
-        assert_eq!(brakes(hot), ["hardware_slowdown", "hardware_thermal"]);
+        assert_eq!(throttle_reasons(hot), ["hardware_slowdown", "hardware_thermal"]);
     }
 
     #[test]
@@ -164,14 +166,14 @@ mod tests {
             (10, UsedGpuMemory::Unavailable),
         ];
         let all = all.map(|(pid, used)| process(pid, used));
-        assert_eq!(memory_of(&all, |pid| pid != 8), Some(103.0));
-        assert_eq!((memory_of(&all, |pid| pid == 1), memory_of(&all, |pid| pid == 10)), (None, None));
+        assert_eq!(sum_memory(&all, |pid| pid != 8), Some(103.0));
+        assert_eq!((sum_memory(&all, |pid| pid == 1), sum_memory(&all, |pid| pid == 10)), (None, None));
     }
 
     #[test]
     fn what_a_gpu_does_not_have_is_missing_and_a_lost_gpu_is_an_error() {
-        assert!(matches!(known::<u32>(Err(NvmlError::NotSupported)), Ok(None)));
-        assert!(matches!(known(Ok(1)), Ok(Some(1))));
-        assert!(matches!(known::<u32>(Err(NvmlError::GpuLost)), Err(NvmlError::GpuLost)));
+        assert!(matches!(available::<u32>(Err(NvmlError::NotSupported)), Ok(None)));
+        assert!(matches!(available(Ok(1)), Ok(Some(1))));
+        assert!(matches!(available::<u32>(Err(NvmlError::GpuLost)), Err(NvmlError::GpuLost)));
     }
 }

@@ -1,6 +1,6 @@
 use super::*;
 use llmscen_core::signal::Form;
-use names::How;
+use names::Formula;
 
 type Row = (String, String, f64);
 
@@ -13,17 +13,18 @@ fn recorded(name: &str) -> String {
     std::fs::read_to_string(format!("../../tests/wire/metrics/{name}.txt")).unwrap()
 }
 
-/// What a page tells, common and other, and the notes.
-fn told(text: &str, model: &str) -> (Vec<Row>, Vec<String>) {
-    let (mut seen, mut rows) = (Seen::default(), Vec::new());
-    let mut tell = |told: SampledValue<'_>| rows.push((told.name.to_owned(), told.labels.to_owned(), told.value));
-    seen.page(&series(text).unwrap(), &[model.to_owned()], &mut tell);
-    (rows, seen.notes("URL"))
+/// The values of a page, and the notes.
+fn report(text: &str, model: &str) -> (Vec<Row>, Vec<String>) {
+    let mut log = PageLog::default();
+    let mut rows = Vec::new();
+    let mut emit = |value: SampledValue<'_>| rows.push((value.name.to_owned(), value.labels.to_owned(), value.value));
+    log.record(&parse_page(text).unwrap(), &[model.to_owned()], &mut emit);
+    (rows, log.notes("URL"))
 }
 
-/// The rows of a page under common names, histograms but for their sums and counts left out.
-fn common_rows(name: &str, model: &str) -> Vec<Row> {
-    let (mut rows, _) = told(&recorded(name), model);
+/// The signals of a recorded page; of histograms only sums and counts.
+fn signal_rows(name: &str, model: &str) -> Vec<Row> {
+    let (mut rows, _) = report(&recorded(name), model);
     rows.retain(|(name, labels, _)| Signal::parse(name).is_some() && !labels.starts_with("le="));
     rows
 }
@@ -32,7 +33,7 @@ fn common_rows(name: &str, model: &str) -> Vec<Row> {
 fn a_recorded_page_of_vllm_under_pressure_is_read_exactly() {
     let ms = |seconds: f64| seconds * 1000.0;
     assert_eq!(
-        common_rows("vllm_cpu.pressed", "tiny-llama"),
+        signal_rows("vllm_cpu.pressed", "tiny-llama"),
         [
             row("server.running", "", 3.0),
             row("server.waiting", "", 3.0),
@@ -59,7 +60,7 @@ fn a_recorded_page_of_vllm_under_pressure_is_read_exactly() {
             row("server.decode_time", "count", 3.0),
         ]
     );
-    let (rows, notes) = told(&recorded("vllm_cpu.pressed"), "tiny-llama");
+    let (rows, notes) = report(&recorded("vllm_cpu.pressed"), "tiny-llama");
     let ttft: Vec<_> = rows.iter().filter(|(name, labels, _)| name == "server.ttft" && labels.starts_with("le=")).collect();
     assert_eq!((ttft.len(), ttft[7], ttft[8]), (23, &row("server.ttft", "le=100", 0.0), &row("server.ttft", "le=250", 4.0)));
     assert_eq!(ttft[22], &row("server.ttft", "le=+Inf", 7.0));
@@ -67,22 +68,22 @@ fn a_recorded_page_of_vllm_under_pressure_is_read_exactly() {
 }
 
 #[test]
-fn nothing_of_a_page_is_lost_and_nothing_told_twice() {
+fn every_value_of_a_page_is_reported_once() {
     for name in ["vllm_cpu.load", "vllm_cpu.pressed", "sglang", "tgi", "lmdeploy", "llamacpp", "triton"] {
         let text = recorded(name);
-        let page = Page::read(&text);
-        assert_eq!(page.unread, None);
-        let common = common(&page, &[], &mut |_| {});
-        let own = page.samples.iter().enumerate().filter(|(place, _)| !common.whole.contains(place));
-        let own: Vec<_> = own.filter(|(_, sample)| !sample.name.ends_with("_created")).collect();
-        let (rows, _) = told(&text, "");
+        let page = Page::parse(&text);
+        assert_eq!(page.invalid, None);
+        let signals = report_signals(&page, &[], &mut |_| {});
+        let unused = page.samples.iter().enumerate().filter(|(index, _)| !signals.used.contains(index));
+        let unused: Vec<_> = unused.filter(|(_, sample)| !sample.name.ends_with("_created")).collect();
+        let (rows, _) = report(&text, "");
         let others: Vec<_> = rows.iter().filter(|(name, ..)| Signal::parse(name).is_none()).collect();
-        assert_eq!(others.len(), own.len(), "{name}");
-        for ((_, sample), other) in own.iter().zip(&others) {
+        assert_eq!(others.len(), unused.len(), "{name}");
+        for ((_, sample), other) in unused.iter().zip(&others) {
             assert_eq!((sample.name, sample.labels, sample.value), (other.0.as_str(), other.1.as_str(), other.2));
         }
     }
-    let (rows, _) = told(&recorded("vllm_cpu.pressed"), "");
+    let (rows, _) = report(&recorded("vllm_cpu.pressed"), "");
     assert!(rows.contains(&row(
         "vllm:request_success_total",
         "engine=\"0\",finished_reason=\"length\",model_name=\"tiny-llama\"",
@@ -92,9 +93,9 @@ fn nothing_of_a_page_is_lost_and_nothing_told_twice() {
 }
 
 #[test]
-fn what_vllm_does_not_tell_is_noted_by_name() {
-    let (_, notes) = told(&recorded("vllm_cpu.load"), "tiny-llama");
-    let note = "vLLM's page has no `vllm:spec_decode_num_accepted_tokens`, `vllm:spec_decode_num_draft_tokens` \
+fn missing_metrics_of_vllm_are_noted_by_name() {
+    let (_, notes) = report(&recorded("vllm_cpu.load"), "tiny-llama");
+    let note = "vLLM does not export `vllm:spec_decode_num_accepted_tokens`, `vllm:spec_decode_num_draft_tokens` \
                 (server.spec_accept_rate): null";
     assert_eq!(notes, [note]);
 }
@@ -115,7 +116,7 @@ fn pages_of_the_other_servers_are_read_under_the_same_names() {
         row("server.queue_time", "sum", 2000.0),
         row("server.queue_time", "count", 7.0),
     ];
-    assert_eq!(common_rows("sglang", ""), sglang);
+    assert_eq!(signal_rows("sglang", ""), sglang);
     let tgi = [
         row("server.running", "", 3.0),
         row("server.waiting", "", 1.0),
@@ -127,7 +128,7 @@ fn pages_of_the_other_servers_are_read_under_the_same_names() {
         row("server.queue_time", "sum", 500.0),
         row("server.queue_time", "count", 12.0),
     ];
-    assert_eq!(common_rows("tgi", ""), tgi);
+    assert_eq!(signal_rows("tgi", ""), tgi);
     let lmdeploy = [
         row("server.running", "", 9.0),
         row("server.waiting", "", 2.0),
@@ -139,7 +140,7 @@ fn pages_of_the_other_servers_are_read_under_the_same_names() {
         row("server.e2e", "sum", 1500.0),
         row("server.e2e", "count", 2.0),
     ];
-    assert_eq!(common_rows("lmdeploy", ""), lmdeploy);
+    assert_eq!(signal_rows("lmdeploy", ""), lmdeploy);
     let llama = [
         row("server.running", "", 2.0),
         row("server.waiting", "", 1.0),
@@ -150,7 +151,7 @@ fn pages_of_the_other_servers_are_read_under_the_same_names() {
         row("server.prompt_tps", "", 1000.0),
         row("server.output_tps", "", 640.0),
     ];
-    assert_eq!(common_rows("llamacpp", ""), llama);
+    assert_eq!(signal_rows("llamacpp", ""), llama);
     let triton = [
         row("server.running", "", 1.0),
         row("server.waiting", "", 2.0),
@@ -161,45 +162,45 @@ fn pages_of_the_other_servers_are_read_under_the_same_names() {
         row("server.queue_time", "sum", 0.05),
         row("server.queue_time", "count", 4.0),
     ];
-    assert_eq!(common_rows("triton", "ensemble"), triton);
+    assert_eq!(signal_rows("triton", "ensemble"), triton);
 }
 
 #[test]
-fn what_a_server_has_no_name_for_is_noted_and_so_is_a_page_that_nobody_knows() {
-    let (_, notes) = told(&recorded("llamacpp"), "");
+fn missing_metrics_and_unknown_pages_are_noted() {
+    let (_, notes) = report(&recorded("llamacpp"), "");
     assert_eq!(
         notes,
         [
-            "llama.cpp's page has no `llamacpp:kv_cache_usage_ratio` (server.kv_cache_usage): null",
-            "llama.cpp does not tell server.preemptions, server.request_throughput, server.ttft, server.itl, server.e2e, \
+            "llama.cpp does not export `llamacpp:kv_cache_usage_ratio` (server.kv_cache_usage): null",
+            "llama.cpp has no metric for server.preemptions, server.request_throughput, server.ttft, server.itl, server.e2e, \
          server.queue_time, server.prefill_time, server.decode_time: null",
         ]
     );
-    let (rows, notes) = told("up_since 5\nbroken\n", "");
+    let (rows, notes) = report("up_since 5\nbroken\n", "");
     assert_eq!(rows, [row("up_since", "", 5.0)]);
     assert_eq!(
         notes,
         [
-            "URL has none of the names that are known: its series stand under their own, server.* is null",
-            "URL has a line that is no Prometheus text (1 of them, the first `broken`): passed over",
+            "URL exports no metrics of a known server: server.* is null",
+            "URL has 1 line that is not Prometheus text (skipped; the first is `broken`)",
         ]
     );
-    let (_, notes) = told(&recorded("triton"), "unknown");
-    assert!(notes.iter().any(|note| note.contains("`nv_inference_request_success` of several models")), "{notes:?}");
+    let (_, notes) = report(&recorded("triton"), "unknown");
+    assert!(notes.iter().any(|note| note.contains("`nv_inference_request_success` for several models")), "{notes:?}");
 }
 
 #[test]
-fn every_way_fits_the_form_of_its_signal_and_the_prefix_of_its_family() {
+fn every_formula_fits_the_form_of_its_signal_and_the_prefix_of_its_family() {
     for family in FAMILIES {
-        for (signal, how) in family.ways {
-            let fits = match how {
-                How::Gauge(_) | How::Over(..) => signal.form() == Form::Gauge,
-                How::Count(_) => signal.form() == Form::Rate,
-                How::Counts(..) | How::Value(_) => signal.form() == Form::Ratio,
-                How::Histogram(_) | How::Mean(..) => signal.form() == Form::Histogram,
+        for (signal, formula) in family.signals {
+            let fits = match formula {
+                Formula::Gauge(_) | Formula::GaugeRatio(..) => signal.form() == Form::Gauge,
+                Formula::Counter(_) => signal.form() == Form::Rate,
+                Formula::CounterRatio(..) | Formula::ServerRatio(_) => signal.form() == Form::Ratio,
+                Formula::Histogram(_) | Formula::Mean(..) => signal.form() == Form::Histogram,
             };
             assert!(fits && signal.scope() == "server", "{}: {signal}", family.name);
-            for name in how.names() {
+            for name in formula.names() {
                 assert!(name.starts_with(family.prefix) && !name.ends_with("_total"), "{name}");
             }
         }
@@ -262,11 +263,11 @@ mod loopback {
         )
     }
 
-    /// One reading: the rows, or why there are none; `up` is always among them.
+    /// The rows of one sample, with `up`, and its result.
     fn read(source: &mut Prometheus) -> (Vec<Row>, Result<(), String>) {
         let mut rows = Vec::new();
         let result =
-            source.sample(Instant::now(), &mut |told| rows.push((told.name.to_owned(), told.labels.to_owned(), told.value)));
+            source.sample(Instant::now(), &mut |value| rows.push((value.name.to_owned(), value.labels.to_owned(), value.value)));
         (rows, result)
     }
 
@@ -295,13 +296,13 @@ mod loopback {
             heads[0]
         );
         let notes = page.notes();
-        assert!(notes[0].starts_with("vLLM's page has no `vllm:num_requests_waiting` (server.waiting), no"), "{notes:?}");
-        assert!(notes[1].starts_with("SGLang's page has no `sglang:num_queue_reqs` (server.waiting), no"), "{notes:?}");
+        assert!(notes[0].starts_with("vLLM does not export `vllm:num_requests_waiting` (server.waiting), `"), "{notes:?}");
+        assert!(notes[1].starts_with("SGLang does not export `sglang:num_queue_reqs` (server.waiting), `"), "{notes:?}");
         assert_eq!(page.notes(), [] as [&str; 0], "once");
     }
 
     #[test]
-    fn a_page_that_breaks_off_or_is_none_tells_nothing_but_that() {
+    fn an_incomplete_or_wrong_page_reports_only_the_failure() {
         let cut = b"HTTP/1.1 200 OK\r\ncontent-length: 999\r\nconnection: close\r\n\r\nvllm:num_requests_running 12\n".to_vec();
         let (url, server) = server(vec![
             cut,
@@ -318,15 +319,15 @@ mod loopback {
             reasons.push(result.unwrap_err().strip_prefix(&format!("{url}: ")).unwrap().to_owned());
         }
         assert!(!reasons[0].is_empty());
-        assert_eq!(reasons[1], "this is no Prometheus text: `<html><body>Sign in</body></html>`");
+        assert_eq!(reasons[1], "not Prometheus text: `<html><body>Sign in</body></html>`");
         assert!(reasons[2].starts_with("the page is not text: invalid utf-8"), "{}", reasons[2]);
         assert_eq!(reasons[3..], ["the page is empty", "the server answered 302"]);
-        assert_eq!(page.notes(), [] as [&str; 0], "what failed was told when it failed");
+        assert_eq!(page.notes(), [] as [&str; 0], "a failure is reported when it happens");
         server.join().unwrap();
     }
 
     #[test]
-    fn a_page_that_does_not_end_and_one_that_does_not_come_are_given_up() {
+    fn too_large_and_too_slow_pages_are_cancelled() {
         let large = [b"HTTP/1.1 200 OK\r\nconnection: close\r\n\r\n".to_vec(), vec![b'a'; MAX_PAGE_BYTES + 1]].concat();
         let (url, server) = server(vec![large]);
         let (_, result) = read(&mut source(&url, 5000));
@@ -336,14 +337,14 @@ mod loopback {
         let silent = TcpListener::bind("127.0.0.1:0").unwrap();
         let url = format!("http://{}/metrics", silent.local_addr().unwrap());
         let (rows, result) = read(&mut source(&url, 50));
-        assert_eq!((rows, result.unwrap_err()), (vec![row("up", "", 0.0)], format!("{url}: no whole page within 50 ms")));
+        assert_eq!((rows, result.unwrap_err()), (vec![row("up", "", 0.0)], format!("{url}: no complete response within 50 ms")));
         drop(silent);
         let (_, result) = read(&mut source(&url, 5000));
         assert!(result.unwrap_err().to_ascii_lowercase().contains("refused"));
     }
 
     #[test]
-    fn settings_that_cannot_be_used_are_told_when_it_is_asked() {
+    fn settings_that_cannot_be_used_are_errors_of_the_sample() {
         let tls = Tls { ca: Some("nowhere.pem".to_owned()), ..Tls::default() };
         let scrape = Scrape { url: "http://127.0.0.1:1/".to_owned(), interval: Nanos::from_millis(10), headers: Vec::new() };
         let (rows, result) = read(&mut Prometheus::new(&scrape, &tls, Vec::new()));

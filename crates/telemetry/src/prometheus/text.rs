@@ -1,56 +1,53 @@
-//! A page of Prometheus text: its series, line by line.
+//! A page of Prometheus text, parsed line by line.
 //!
-//! The text format of Prometheus and that of OpenMetrics are read alike. A line that is neither costs only itself. Timestamps
-//! and exemplars are passed over: what counts is when the page was asked for.
+//! The text formats of Prometheus and OpenMetrics are read. Any other line is skipped. Timestamps and exemplars are ignored,
+//! because the time of a value is the time of the request.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
 
-/// What a `# TYPE` line says of a name.
+/// The type in a `# TYPE` line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
-    /// A count that grows.
+enum Kind {
     Counter,
-    /// Cumulated buckets.
     Histogram,
-    /// Quantiles that the server worked out.
     Summary,
-    /// Anything else.
     Other,
 }
 
-/// One value of a page, with the text that it was read from.
+/// One value of a page.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Sample<'a> {
-    /// Its whole name, `_total` and `_bucket` included.
+    /// With `_total` or `_bucket`.
     pub name: &'a str,
-    /// What stands between the braces, as it was written.
+    /// The text between the braces.
     pub labels: &'a str,
-    /// The value; it may be infinite or no number.
+    /// May be infinite or NaN.
     pub value: f64,
 }
 
 impl<'a> Sample<'a> {
     /// The value of a label.
     pub fn label(&self, name: &str) -> Option<Cow<'a, str>> {
-        pairs(self.labels).find(|(own, _)| *own == name).map(|(_, value)| value)
+        pairs(self.labels).find(|(label, _)| *label == name).map(|(_, value)| value)
     }
 }
 
-/// A page that was read.
+/// A parsed page.
 #[derive(Debug, Default)]
 pub struct Page<'a> {
-    /// Its values, in order.
+    /// In the order of the page.
     pub samples: Vec<Sample<'a>>,
-    /// The first line that is none of the format, and how many there are.
-    pub unread: Option<(&'a str, usize)>,
+    /// The first invalid line, and the number of invalid lines.
+    pub invalid: Option<(&'a str, usize)>,
     kinds: HashMap<&'a str, Kind>,
-    places: HashMap<&'a str, Vec<usize>>,
+    /// Indices of the samples by name.
+    indices: HashMap<&'a str, Vec<usize>>,
 }
 
 impl<'a> Page<'a> {
-    /// Reads a page. Its last line counts only with its line feed: without, it may be cut short.
-    pub fn read(text: &'a str) -> Page<'a> {
+    /// Parses a page. A last line without a line feed is invalid, because it may be incomplete.
+    pub fn parse(text: &'a str) -> Page<'a> {
         let mut page = Page::default();
         let mut rest = text;
         while !rest.is_empty() {
@@ -60,34 +57,34 @@ impl<'a> Page<'a> {
             rest = after.get(1..).unwrap_or_default();
             match line.strip_prefix('#') {
                 Some(comment) if comment.trim() == "EOF" => break,
-                Some(comment) => page.comment(comment),
+                Some(comment) => page.parse_comment(comment),
                 None if line.is_empty() => {}
-                None => match sample(line).filter(|_| end.is_some()) {
-                    Some(sample) => page.keep(sample),
-                    None => page.unread = Some(page.unread.map_or((line, 1), |(first, count)| (first, count + 1))),
+                None => match parse_sample(line).filter(|_| end.is_some()) {
+                    Some(sample) => page.add(sample),
+                    None => page.invalid = Some(page.invalid.map_or((line, 1), |(first, count)| (first, count + 1))),
                 },
             }
         }
         page
     }
 
-    /// The places of all series of that name among the samples.
-    pub fn places(&self, name: &str) -> &[usize] {
-        self.places.get(name).map_or(&[], Vec::as_slice)
+    /// Indices of the samples with this name.
+    pub fn indices(&self, name: &str) -> &[usize] {
+        self.indices.get(name).map_or(&[], Vec::as_slice)
     }
 
-    /// Whether a name begins so.
+    /// Whether any name begins with `prefix`.
     pub fn has_prefix(&self, prefix: &str) -> bool {
-        self.places.keys().any(|name| name.starts_with(prefix))
+        self.indices.keys().any(|name| name.starts_with(prefix))
     }
 
-    /// Whether the series only says since when another is counted.
-    pub fn is_birthday(&self, name: &str) -> bool {
+    /// Whether the series is the creation time of another one (OpenMetrics `_created`).
+    pub fn is_creation_time(&self, name: &str) -> bool {
         let counted = |base: &str| matches!(self.kinds.get(base), Some(Kind::Counter | Kind::Histogram | Kind::Summary));
         name.strip_suffix("_created").is_some_and(|base| counted(base) || counted(&format!("{base}_total")))
     }
 
-    fn comment(&mut self, comment: &'a str) {
+    fn parse_comment(&mut self, comment: &'a str) {
         let mut words = comment.split_ascii_whitespace();
         if let (Some("TYPE"), Some(name), Some(kind)) = (words.next(), words.next(), words.next()) {
             let kind = match kind {
@@ -100,20 +97,20 @@ impl<'a> Page<'a> {
         }
     }
 
-    fn keep(&mut self, sample: Sample<'a>) {
-        self.places.entry(sample.name).or_default().push(self.samples.len());
+    fn add(&mut self, sample: Sample<'a>) {
+        self.indices.entry(sample.name).or_default().push(self.samples.len());
         self.samples.push(sample);
     }
 }
 
-/// `name{label="value",…} value [timestamp] [# exemplar]`; the name may be the first thing in the braces, in quotes.
-fn sample(line: &str) -> Option<Sample<'_>> {
+/// Parses `name{label="value",…} value [timestamp] [# exemplar]`; the name may be quoted inside the braces.
+fn parse_sample(line: &str) -> Option<Sample<'_>> {
     let end = line.find([' ', '\t', '{'])?;
     let (mut name, rest) = line.split_at(end);
     let rest = rest.trim_start_matches([' ', '\t']);
     let (mut labels, values) = match rest.strip_prefix('{') {
         Some(inner) => {
-            let close = closing(inner)?;
+            let close = find_closing_brace(inner)?;
             (inner.get(..close)?.trim(), inner.get(close + 1..)?)
         }
         None => ("", rest),
@@ -124,21 +121,22 @@ fn sample(line: &str) -> Option<Sample<'_>> {
         name = quoted.get(..end)?;
         labels = quoted.get(end + 1..)?.trim_start_matches([' ', '\t', ',']);
     }
-    let strange = |c: char| matches!(c, '=' | '"' | ',' | '}' | '#' | '\\');
-    if name.is_empty() || name.contains(strange) || name.starts_with(|c: char| c.is_ascii_digit()) || !whole(labels) {
+    let invalid = |c: char| matches!(c, '=' | '"' | ',' | '}' | '#' | '\\');
+    if name.is_empty() || name.contains(invalid) || name.starts_with(|c: char| c.is_ascii_digit()) || !labels_are_valid(labels) {
         return None;
     }
     let mut words = values.split_ascii_whitespace();
     let value = words.next()?.parse().ok()?;
     let after = words.next();
-    let stamped = after.is_none_or(|word| word.starts_with('#') || word.parse::<f64>().is_ok_and(|at| at.is_finite()));
-    let exemplar = after.is_some_and(|word| word.starts_with('#')) || words.next().is_none_or(|word| word.starts_with('#'));
-    (stamped && exemplar).then_some(Sample { name, labels, value })
+    let timestamp_valid = after.is_none_or(|word| word.starts_with('#') || word.parse::<f64>().is_ok_and(|at| at.is_finite()));
+    let exemplar_valid = after.is_some_and(|word| word.starts_with('#')) || words.next().is_none_or(|word| word.starts_with('#'));
+    (timestamp_valid && exemplar_valid).then_some(Sample { name, labels, value })
 }
 
-/// Where the braces close, outside of quotes.
-fn closing(text: &str) -> Option<usize> {
-    let (mut quoted, mut escaped) = (false, false);
+/// The offset of the closing brace outside quotes.
+fn find_closing_brace(text: &str) -> Option<usize> {
+    let mut quoted = false;
+    let mut escaped = false;
     text.bytes().position(|byte| {
         let closes = byte == b'}' && !quoted;
         quoted ^= byte == b'"' && !escaped;
@@ -147,11 +145,10 @@ fn closing(text: &str) -> Option<usize> {
     })
 }
 
-/// Whether nothing is left over when the labels are read.
-fn whole(labels: &str) -> bool {
+fn labels_are_valid(labels: &str) -> bool {
     let mut rest = labels;
     while !rest.is_empty() {
-        match pair(rest) {
+        match parse_pair(rest) {
             Some((_, _, after)) => rest = after,
             None => return false,
         }
@@ -159,18 +156,18 @@ fn whole(labels: &str) -> bool {
     true
 }
 
-/// The labels between braces: each name with its value, its escapes undone.
+/// The names and unescaped values of the labels between the braces.
 pub fn pairs(labels: &str) -> impl Iterator<Item = (&str, Cow<'_, str>)> {
     let mut rest = labels;
     std::iter::from_fn(move || {
-        let (name, value, after) = pair(rest)?;
+        let (name, value, after) = parse_pair(rest)?;
         rest = after;
-        Some((name, unescaped(value)))
+        Some((name, unescape(value)))
     })
 }
 
-/// The first label, its value as it was written, and what comes after its comma.
-fn pair(text: &str) -> Option<(&str, &str, &str)> {
+/// The first label, its escaped value, and the text after its comma.
+fn parse_pair(text: &str) -> Option<(&str, &str, &str)> {
     let (name, rest) = text.split_once('=')?;
     let name = name.trim().trim_matches('"');
     let value = rest.trim_start().strip_prefix('"')?;
@@ -189,24 +186,129 @@ fn pair(text: &str) -> Option<(&str, &str, &str)> {
     (!name.is_empty() && !name.contains([',', '"', '{', '}'])).then_some((name, value.get(..end)?, next))
 }
 
-fn unescaped(value: &str) -> Cow<'_, str> {
+fn unescape(value: &str) -> Cow<'_, str> {
     if !value.contains('\\') {
         return Cow::Borrowed(value);
     }
     let mut text = String::with_capacity(value.len());
     let mut chars = value.chars();
     while let Some(c) = chars.next() {
-        match (c, c == '\\') {
-            (_, true) => match chars.next() {
-                Some('n') => text.push('\n'),
-                Some(other) => text.push(other),
-                None => text.push('\\'),
-            },
-            (c, false) => text.push(c),
+        if c != '\\' {
+            text.push(c);
+            continue;
         }
+        text.push(match chars.next() {
+            Some('n') => '\n',
+            Some(other) => other,
+            None => '\\',
+        });
     }
     Cow::Owned(text)
 }
 
 #[cfg(test)]
-mod tests;
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn values(text: &str) -> Vec<(&str, &str, f64)> {
+        Page::parse(text).samples.iter().map(|sample| (sample.name, sample.labels, sample.value)).collect()
+    }
+
+    #[test]
+    fn series_are_read_with_and_without_labels_stamps_and_exemplars() {
+        let text = "# HELP vllm:x Text { with \"all\" kinds of things}\n# TYPE vllm:x gauge\n\
+            vllm:x{engine=\"0\",model_name=\"a,b={c}\"} 2\n\
+            bare 12.5\n  indented\t3\r\n\n\
+            stamped{} +Inf -3982045\n\
+            om_total{le=\"0.5\",} 17 1520879607.789 # {trace_id=\"a} b\"} 0.43 1520879607\n\
+            om_bucket{le=\"1\"} 5 # {} 0.67\n\
+            nan NaN\n-inf -Inf\nbig 1.7560473e+07\n\
+            {\"dotted.name\", zone=\"eu\"} 4\n\
+            spaced { a = \"1\" , b=\"2\" }  6\n\
+            # UNIT om seconds\n# EOF\nafter_the_end 1\n";
+        let read = values(text);
+        assert!(read[6].2.is_nan());
+        let rest: Vec<_> = read.into_iter().filter(|(name, ..)| *name != "nan").collect();
+        assert_eq!(
+            rest,
+            [
+                ("vllm:x", "engine=\"0\",model_name=\"a,b={c}\"", 2.0),
+                ("bare", "", 12.5),
+                ("indented", "", 3.0),
+                ("stamped", "", f64::INFINITY),
+                ("om_total", "le=\"0.5\",", 17.0),
+                ("om_bucket", "le=\"1\"", 5.0),
+                ("-inf", "", f64::NEG_INFINITY),
+                ("big", "", 17_560_473.0),
+                ("dotted.name", "zone=\"eu\"", 4.0),
+                ("spaced", "a = \"1\" , b=\"2\"", 6.0),
+            ]
+        );
+    }
+
+    #[test]
+    fn an_invalid_line_is_skipped() {
+        let text = "good 1\nbad\nbad x\nbad 1 x\nbad 1 2 3\nbad{a=\"1} 1\nbad{a=1} 1\nbad{a=\"1\" b=\"2\"} 1\nbad=2 1\n1bad 1\n\
+            {\"a\":1}\n<html>\nbad{=\"1\"} 1\nalso_good{a=\"\\\"}\\\\\"} 2\n";
+        let page = Page::parse(text);
+        assert_eq!(values(text), [("good", "", 1.0), ("also_good", "a=\"\\\"}\\\\\"", 2.0)]);
+        assert_eq!(page.invalid, Some(("bad", 12)));
+        assert_eq!(page.samples[1].label("a").as_deref(), Some("\"}\\"));
+    }
+
+    #[test]
+    fn a_last_line_without_line_feed_is_invalid() {
+        assert_eq!(values("a 1\nb 12"), [("a", "", 1.0)]);
+        assert_eq!(Page::parse("a 1\nb 12").invalid, Some(("b 12", 1)));
+        assert_eq!(Page::parse("a 1\n# EOF").invalid, None);
+    }
+
+    #[test]
+    fn creation_times_are_recognized_by_the_types() {
+        let text = "# TYPE a counter\n# TYPE b_total counter\n# TYPE c histogram\n# TYPE d gauge\n# TYPE b_created gauge\n";
+        let page = Page::parse(text);
+        let names = ["a_created", "b_created", "c_created", "d_created", "e_created", "a"];
+        assert_eq!(names.map(|name| page.is_creation_time(name)), [true, true, true, false, false, false]);
+    }
+
+    fn escaped(value: &str) -> String {
+        value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
+    }
+
+    proptest! {
+        #[test]
+        fn a_written_page_is_parsed(
+            series in prop::collection::vec(
+                ("[a-zA-Z_:][a-zA-Z0-9_:]{0,9}", prop::collection::vec(("[a-z_][a-z0-9_]{0,5}", ".{0,8}|[\"\\\\,{}= \n#]{0,6}"), 0..4),
+                 any::<f64>().prop_filter("a number", |value| !value.is_nan()), any::<Option<i64>>()),
+                0..12,
+            )
+        ) {
+            let mut text = String::new();
+            for (name, labels, value, stamp) in &series {
+                let labels: Vec<_> = labels.iter().map(|(name, value)| format!("{name}=\"{}\"", escaped(value))).collect();
+                let labels = if labels.is_empty() { String::new() } else { format!("{{{}}}", labels.join(",")) };
+                let stamp = stamp.map_or(String::new(), |stamp| format!(" {stamp}"));
+                text += &format!("{name}{labels} {value}{stamp}\n");
+            }
+            let page = Page::parse(&text);
+            prop_assert_eq!(page.invalid, None);
+            prop_assert_eq!(page.samples.len(), series.len());
+            for (sample, (name, labels, value, _)) in page.samples.iter().zip(&series) {
+                prop_assert_eq!((sample.name, sample.value), (name.as_str(), *value));
+                let read: Vec<_> = pairs(sample.labels).map(|(name, value)| (name.to_owned(), value.into_owned())).collect();
+                prop_assert_eq!(&read, labels);
+            }
+        }
+
+        #[test]
+        fn any_text_is_accepted(text in "(.|\n){0,200}|[a-z{}\"=,# \n0-9\\\\]{0,200}") {
+            let page = Page::parse(&text);
+            for sample in &page.samples {
+                prop_assert!(text.contains(sample.labels) && text.contains(sample.name));
+                prop_assert!(pairs(sample.labels).count() <= sample.labels.len());
+            }
+        }
+    }
+}

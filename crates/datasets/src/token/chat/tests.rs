@@ -76,7 +76,7 @@ fn messages_that_a_template_refuses_are_not_counted() {
     let two = [json!({ "role": "user", "content": "a" }), json!({ "role": "user", "content": "b" })];
     assert_eq!(tokenizer.count_messages(&two), None);
     let error = tokenizer.chat(&two, None).unwrap_err().to_string();
-    assert_eq!(error, "the tokenizer's chat template refuses the messages: user and assistant must take turns (line 10)");
+    assert_eq!(error, "the chat template rejects the messages: user and assistant must take turns (line 10)");
 }
 
 #[test]
