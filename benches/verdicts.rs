@@ -146,7 +146,7 @@ fn aborts(servers: &[Server], trials: usize, wanted: &str) {
                     let Some(mut watch) = Watch::over(&check) else { continue };
                     let mut plain = Sequential::new(check.allowed().unwrap_or_default(), abort.alpha, abort.min_samples);
                     let (mut ended, mut alone) = (false, false);
-                    for breaks in sample.rows.iter().filter_map(|row| watch.breaks(row)).collect::<Vec<bool>>() {
+                    for breaks in sample.requests.iter().filter_map(|request| watch.breaks(request)).collect::<Vec<bool>>() {
                         ended = ended || watch.take(breaks);
                         plain.take(breaks);
                         alone |= plain.seen().0 >= abort.min_samples && plain.evidence() >= enough;

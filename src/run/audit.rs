@@ -9,7 +9,7 @@ mod objective;
 pub(crate) mod tests;
 
 use http::Uri;
-use llmscen_analysis::{Accepted, CaseFacts, End, Lateness, Table, judge};
+use llmscen_analysis::{Accepted, CaseFacts, End, Lateness, Sample, Table, judge};
 use llmscen_client::route::is_loopback;
 use llmscen_core::check::Verdict;
 use llmscen_core::early_stop::Ending;
@@ -18,7 +18,6 @@ use llmscen_core::metric::Metric;
 use llmscen_core::outcome::{Failure, FailureKind};
 use llmscen_core::plan::{AuditLimits, Case};
 use llmscen_core::report::{Audit, OFF_PLAN, ObjectiveAudit};
-use llmscen_core::sample::Sample;
 use llmscen_core::seed::Seed;
 use llmscen_core::signal::Signal;
 use llmscen_core::stats::{quantile, share};
@@ -82,7 +81,7 @@ impl<'a> Audited<'a> {
     /// threads saw of themselves, the worst round counting.
     pub fn examine(&self) -> (Audit, Findings) {
         let Audited { case, parts, sample, limits, .. } = *self;
-        let mut lags: Vec<f64> = sample.rows.iter().filter_map(|row| row.values.get(&Metric::ScheduleLag).copied()).collect();
+        let mut lags: Vec<f64> = sample.requests.values(Metric::ScheduleLag).collect();
         quantile::sort(&mut lags);
         let at = |share: f64| quantile::quantile(&lags, share, quantile::Method::NearestRank);
         let offered = sample.scalars.get(&Metric::RateOffered).filter(|offered| **offered > 0.0);
@@ -236,7 +235,7 @@ impl<'a> Audited<'a> {
 /// The share of their time that the users of a closed loop wait for the load generator: until it sends, and while a reply is there
 /// that it has not read, at both ends of a request. Workers were not stalled for longer than they were `shut`.
 fn idle(sample: &Sample, (frozen, shut): (f64, f64), accepted: bool) -> Option<f64> {
-    let sent = sample.rows.iter().filter_map(|row| Some((row.busy_ms, *row.values.get(&Metric::ScheduleLag)?)));
+    let sent = sample.requests.iter().filter_map(|request| Some((request.busy_ms(), request.value(Metric::ScheduleLag)?)));
     let (n, busy, delay) = sent.fold((0.0, 0.0, 0.0), |(n, busy, delay), (own, lag)| (n + 1.0, busy + own, delay + lag));
     let cycle = (busy + delay) / n;
     let delayed = if accepted { 0.0 } else { delay / n / cycle };

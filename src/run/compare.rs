@@ -6,12 +6,11 @@ use crate::run::outputs::summarize::{Judged, cases_that_ran, conclude, judge_cas
 use crate::run::search;
 use crate::store::RunDir;
 use llmscen_analysis::judge::compare::{Side, side};
-use llmscen_analysis::{CaseFacts, Table};
+use llmscen_analysis::{CaseFacts, Sample, Table};
 use llmscen_core::compare::{Measure, Run};
 use llmscen_core::manifest::Part;
 use llmscen_core::plan::Plan;
 use llmscen_core::report::CaseReport;
-use llmscen_core::sample::Sample;
 
 /// What is compared, and how surely.
 #[derive(Clone, Copy, Debug)]

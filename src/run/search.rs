@@ -12,12 +12,11 @@ use crate::run::execution::{Context, Execution};
 use crate::run::prepare::{DatasetCache, PreparedCase, reach_all};
 use crate::run::round::ProbeSize;
 use crate::run::search::probe_size::{outrun, reduced, share};
-use llmscen_analysis::{CaseFacts, Table, judge, round_sample};
+use llmscen_analysis::{CaseFacts, Sample, Table, judge, round_sample};
 use llmscen_core::check::{Check, Subject};
 use llmscen_core::manifest::{Manifest, Part};
 use llmscen_core::metric::Metric;
 use llmscen_core::plan::{Case, Plan};
-use llmscen_core::sample::Sample;
 use llmscen_core::schedule::search::Hunt;
 use llmscen_core::search::{CapacitySearch, Evidence, Goal, ProbeReport, Purpose, SearchReport};
 use llmscen_core::stats::distributions::probability;
@@ -115,7 +114,7 @@ fn shown(plan: &Plan, case: &Case, (table, part): (&Table, &Part)) -> Shown {
     // What measured the tool says nothing of the server.
     let chance = if valid { judge::chance(&case.checks, &sample) } else { 0.5 };
     let holds = outrun(&own, &sample).filter(|z| valid && *z > GROWS).map_or(chance, |z| chance.min(1.0 - probability(z)));
-    let requests = sample.rows.len() as u64;
+    let requests = sample.requests.len() as u64;
     let goodput = goodput(case, &sample).filter(|_| valid).unwrap_or((0.0, f64::from(u8::from(!valid)) * f64::MAX.sqrt()));
     Shown { evidence: Evidence { holds, requests, goodput }, valid, sample }
 }
@@ -128,8 +127,8 @@ fn goodput(case: &Case, sample: &Sample) -> Option<(f64, f64)> {
         Subject::Metric { .. } | Subject::Signal { .. } => None,
     })?;
     let window: f64 = sample.windows.iter().sum();
-    let n = sample.rows.len() as f64;
-    let good = judge::goodput_flags(&sample.rows, limits).into_iter().filter(|good| *good).count() as f64;
+    let n = sample.requests.len() as f64;
+    let good = judge::goodput_flags(&sample.requests, limits).into_iter().filter(|good| *good).count() as f64;
     let share = (good + 0.5) / (n + 1.0);
     let rate = sample.scalars.get(&Metric::GoodputRate).copied().unwrap_or(0.0);
     (window > 0.0).then(|| (rate, (share * (1.0 - share) / n).sqrt() * n / window))

@@ -2,15 +2,15 @@
 
 use crate::CaseFacts;
 use crate::in_flight::{Flight, extent};
+use crate::measured_requests::MeasuredRequest;
 use crate::request_row::RequestRow;
 use crate::round::{Round, rounds};
-use crate::sample::values;
+use crate::sample::{Sample, values};
 use crate::table::Table;
 use llmscen_core::chart_data::{Band, Bar, Heat, Pictures};
 use llmscen_core::load::Shape;
 use llmscen_core::metric::Metric;
 use llmscen_core::report::{Series, Timelines};
-use llmscen_core::sample::Sample;
 use llmscen_core::stats::quantile::{self, rank};
 use std::collections::BTreeMap;
 
@@ -313,7 +313,8 @@ const CURVE_POINTS: usize = 400;
 /// `(value, share of values at or under it)` of TTFT, ITL and E2E over ok rows, where they exist: at most 400 points each,
 /// the least and the greatest value among them.
 pub fn cdfs(sample: &Sample) -> BTreeMap<Metric, Series> {
-    let curves = [Metric::Ttft, Metric::Itl, Metric::E2e].map(|metric| (metric, cdf(values(&sample.rows, metric))));
+    let requests: Vec<MeasuredRequest<'_>> = sample.requests.iter().collect();
+    let curves = [Metric::Ttft, Metric::Itl, Metric::E2e].map(|metric| (metric, cdf(values(&requests, metric))));
     curves.into_iter().filter(|(_, curve)| !curve.is_empty()).collect()
 }
 

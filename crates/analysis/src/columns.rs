@@ -117,7 +117,7 @@ pub(super) struct Words {
 }
 
 impl Words {
-    fn push(&mut self, word: Option<&str>) {
+    pub(super) fn push(&mut self, word: Option<&str>) {
         let code = word.map(|word| self.code(word));
         self.codes.push(code);
     }
@@ -223,10 +223,15 @@ pub(super) struct Lists<T> {
 }
 
 impl<T: Copy> Lists<T> {
-    fn push(&mut self, list: impl Iterator<Item = T>) {
+    /// Empty, with memory for as many lists and values.
+    pub(super) fn with_capacity(lists: usize, values: usize) -> Lists<T> {
+        Lists { len: 0, ends: Vec::with_capacity(lists), values: Vec::with_capacity(values) }
+    }
+
+    pub(super) fn push(&mut self, list: impl Iterator<Item = T>) {
         self.values.extend(list);
         if self.ends.is_empty() && !self.values.is_empty() {
-            self.ends = vec![0; self.len];
+            self.ends.resize(self.len, 0);
         }
         if !self.values.is_empty() {
             self.ends.push(self.values.len() as u64);
@@ -234,10 +239,19 @@ impl<T: Copy> Lists<T> {
         self.len += 1;
     }
 
-    pub(super) fn get(&self, row: usize) -> &[T] {
+    fn range(&self, row: usize) -> Range<usize> {
         let end = |row: usize| self.ends.get(row).map(|end| *end as usize);
         let from = row.checked_sub(1).map_or(Some(0), end);
-        from.zip(end(row)).and_then(|(from, to)| self.values.get(from..to)).unwrap_or_default()
+        from.zip(end(row)).map_or(0..0, |(from, to)| from..to)
+    }
+
+    pub(super) fn get(&self, row: usize) -> &[T] {
+        self.values.get(self.range(row)).unwrap_or_default()
+    }
+
+    pub(super) fn get_mut(&mut self, row: usize) -> &mut [T] {
+        let range = self.range(row);
+        self.values.get_mut(range).unwrap_or_default()
     }
 
     fn pick(&self, rows: &[u32]) -> Lists<T> {

@@ -4,12 +4,14 @@
 //! each value lies between two others, which are taken here; docs/metrics.md, section 5, has the table.
 
 use crate::CaseFacts;
+use crate::measured_requests::{MeasuredRequest, MeasuredRequests};
 use crate::request_row::RequestRow;
+use crate::sample::Sample;
+use crate::scalars::{error_rate, mean_user_tps};
 use crate::table::Table;
 use llmscen_core::manifest::{Stall, Vitals};
 use llmscen_core::metric::Metric;
 use llmscen_core::outcome::{Failure, FailureKind};
-use llmscen_core::sample::{Row, Sample, Values};
 use llmscen_core::units::Nanos;
 use std::collections::BTreeMap;
 
@@ -169,11 +171,12 @@ impl Lateness {
     /// The sample with every value at one end of its range. `idle`: the share of the offered load that was not there, by which a
     /// server may have been faster.
     pub fn shifted(&self, sample: &Sample, end: End, idle: f64) -> Sample {
-        let row = |row: &Row| match self.rows.get(&(row.round, row.place.0, row.place.1)) {
-            Some(late) => late.shift(row, end),
-            None => row.clone(),
-        };
-        let mut shifted = Sample { rows: sample.rows.iter().map(row).collect(), ..sample.clone() };
+        let mut shifted = sample.clone();
+        for (row, request) in sample.requests.iter().enumerate() {
+            if let Some(late) = self.rows.get(&(request.round(), request.session(), request.turn())) {
+                late.shift(request, &mut shifted.requests, row, end);
+            }
+        }
         if end == End::Fast {
             let more = 1.0 / (1.0 - idle.clamp(0.0, 0.99));
             shifted.windows.iter_mut().chain(&mut shifted.sending).for_each(|window| *window /= more);
@@ -181,11 +184,9 @@ impl Lateness {
                 shifted.scalars.entry(metric).and_modify(|value| *value *= more);
             }
         }
-        let error_rate = crate::scalars::error_rate(&shifted.rows);
-        let speeds: Vec<f64> = shifted.rows.iter().filter_map(Row::user_tps).collect();
-        for (metric, value) in
-            [(Metric::ErrorRate, error_rate), (Metric::OutputTpsPerUser, llmscen_core::stats::moments::mean(&speeds))]
-        {
+        let requests: Vec<MeasuredRequest<'_>> = shifted.requests.iter().collect();
+        let changed = [(Metric::ErrorRate, error_rate(&requests)), (Metric::OutputTpsPerUser, mean_user_tps(&requests))];
+        for (metric, value) in changed {
             if let (Some(value), Some(own)) = (value, shifted.scalars.get_mut(&metric)) {
                 *own = value;
             }
@@ -195,31 +196,30 @@ impl Lateness {
 }
 
 impl Late {
-    fn shift(&self, row: &Row, end: End) -> Row {
+    /// Writes the values of `request` at this end of their ranges to its row of `shifted`.
+    fn shift(&self, request: MeasuredRequest<'_>, shifted: &mut MeasuredRequests, row: usize, end: End) {
         if end == End::Fast && self.own_failure {
-            return self.succeeded(row);
+            // The request might have succeeded, as fast as possible.
+            shifted.set_ok(row);
+            [Metric::Ttft, Metric::TtftService, Metric::Ttfc, Metric::Tpot, Metric::E2e, Metric::E2eService]
+                .into_iter()
+                .for_each(|metric| shifted.set_value(row, metric, LEAST));
+            return;
         }
-        let value = |metric| row.values.get(&metric).copied().map(|own| self.value(metric, own, &row.values, end));
-        let values: Values = Metric::ALL.iter().filter_map(|metric| Some((*metric, value(*metric)?))).collect();
-        let mut gaps = row.gaps.clone();
-        for (place, earlier, later) in &self.gaps {
-            if let Some(gap) = gaps.get_mut(*place as usize) {
+        for &metric in Metric::ALL {
+            if let Some(value) = request.value(metric) {
+                shifted.set_value(row, metric, self.value(metric, value, request, end));
+            }
+        }
+        let gaps = shifted.gaps_mut(row);
+        for (index, earlier, later) in &self.gaps {
+            if let Some(gap) = gaps.get_mut(*index as usize) {
                 *gap = if end == End::Slow { *gap + earlier } else { (*gap - later).max(0.0) };
             }
         }
-        Row { values, gaps, ..row.clone() }
     }
 
-    /// A failure of the load generator's own: the request might have succeeded, as fast as can be.
-    fn succeeded(&self, row: &Row) -> Row {
-        const SPANS: [Metric; 6] =
-            [Metric::Ttft, Metric::TtftService, Metric::Ttfc, Metric::Tpot, Metric::E2e, Metric::E2eService];
-        let known = Metric::ALL.iter().filter_map(|metric| Some((*metric, *row.values.get(metric)?)));
-        let values: Values = known.chain(SPANS.map(|metric| (metric, LEAST))).collect();
-        Row { ok: true, values, ..row.clone() }
-    }
-
-    fn value(&self, metric: Metric, own: f64, values: &Values, end: End) -> f64 {
+    fn value(&self, metric: Metric, own: f64, request: MeasuredRequest<'_>, end: End) -> f64 {
         let shorter = |own: f64, by: f64| own.min((own - by).max(LEAST));
         let span = |metric: Metric, own: f64| match (metric, end) {
             (Metric::Tpot, End::Slow) => own + self.pace.0,
@@ -234,7 +234,7 @@ impl Late {
             _ => own,
         };
         // By how much the span that a value is taken from grows.
-        let grows = |of: Metric| values.get(&of).filter(|own| **own > 0.0).map_or(1.0, |own| span(of, *own) / own);
+        let grows = |of: Metric| request.value(of).filter(|own| *own > 0.0).map_or(1.0, |own| span(of, own) / own);
         match metric {
             Metric::DecodeTps => own / grows(Metric::Tpot),
             Metric::PrefillTps => own / grows(Metric::TtftService),

@@ -1,11 +1,12 @@
 //! What the rounds of a case say about each other, and neighbouring requests about theirs.
 
 use crate::in_flight::changes;
+use crate::measured_requests::MeasuredRequest;
+use crate::sample::{Sample, values};
 use crate::scalars::throughput;
 use llmscen_core::load::Shape;
 use llmscen_core::metric::Metric;
 use llmscen_core::round_variance::{Change, Repeat};
-use llmscen_core::sample::{Row, Sample};
 use llmscen_core::stats::moments::components;
 use llmscen_core::stats::{design, moments, trend};
 
@@ -21,16 +22,16 @@ const INDEPENDENT: f64 = 8.0;
 /// The figures of a sample over its rounds; those that do not exist are absent. `shape`: where the load changes by plan, or all
 /// is due at once, a change over time is no surprise, and none is looked for.
 pub fn repeats(sample: &Sample, shape: &Shape) -> Vec<Repeat> {
-    let rounds: Vec<&[Row]> = sample.rows.chunk_by(|a, b| a.round == b.round).collect();
+    let requests: Vec<MeasuredRequest<'_>> = sample.requests.iter().collect();
+    let rounds: Vec<&[MeasuredRequest<'_>]> = requests.chunk_by(|a, b| a.round() == b.round()).collect();
     let steady = !changes(shape) && *shape != Shape::Burst;
     let requests = PER_REQUEST.iter().filter_map(|&metric| of_requests(metric, &rounds, steady));
     let figure = PER_ROUND.iter().find_map(|&metric| of_rounds(metric, &rounds, sample));
     requests.chain(figure.filter(|_| rounds.len() > 1)).collect()
 }
 
-fn of_requests(metric: Metric, rounds: &[&[Row]], steady: bool) -> Option<Repeat> {
-    let value = |row: &Row| row.values.get(&metric).copied().filter(|_| row.counts(metric));
-    let series: Vec<Vec<f64>> = rounds.iter().map(|rows| rows.iter().filter_map(value).collect()).collect();
+fn of_requests(metric: Metric, rounds: &[&[MeasuredRequest<'_>]], steady: bool) -> Option<Repeat> {
+    let series: Vec<Vec<f64>> = rounds.iter().map(|requests| values(requests, metric)).collect();
     let n = series.iter().map(Vec::len).sum::<usize>();
     let worth = design::effective(&series);
     let apart = components(&series, n as f64 / worth.max(1.0));
@@ -48,13 +49,13 @@ fn of_requests(metric: Metric, rounds: &[&[Row]], steady: bool) -> Option<Repeat
     .filter(|_| n > 0)
 }
 
-fn of_rounds(metric: Metric, rounds: &[&[Row]], sample: &Sample) -> Option<Repeat> {
-    let own = |rows: &&[Row]| {
-        let round = rows.first()?.round;
-        let flows = sample.flows.iter().filter(|flow| flow.like.round == round);
-        throughput(rows, flows, metric, sample.sending.get(round as usize).copied()?)
+fn of_rounds(metric: Metric, rounds: &[&[MeasuredRequest<'_>]], sample: &Sample) -> Option<Repeat> {
+    let of_round = |requests: &&[MeasuredRequest<'_>]| {
+        let round = requests.first()?.round();
+        let flows = sample.flows.iter().filter(|flow| flow.round == round);
+        throughput(requests, flows, metric, sample.sending.get(round as usize).copied()?)
     };
-    let figures: Vec<Option<f64>> = rounds.iter().map(own).collect();
+    let figures: Vec<Option<f64>> = rounds.iter().map(of_round).collect();
     let known: Vec<f64> = figures.iter().copied().flatten().collect();
     (!known.is_empty()).then(|| Repeat {
         metric,
@@ -62,7 +63,7 @@ fn of_rounds(metric: Metric, rounds: &[&[Row]], sample: &Sample) -> Option<Repea
         within_sd: None,
         over_rounds: over_rounds(&figures),
         over_time: None,
-        n: sample.rows.len() as u64,
+        n: sample.requests.len() as u64,
         effective_n: None,
         rounds: figures,
     })
@@ -109,29 +110,30 @@ fn change(series: &[Vec<f64>], steps: usize, n: u64, middle: f64) -> Option<Chan
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::fixture::{TestRequest, sample_of};
+    use crate::sample::{Amounts, Flow};
     use llmscen_core::load::Arrival;
-    use llmscen_core::sample::{Amounts, Flow};
     use rand::{RngExt, SeedableRng};
     use rand_chacha::ChaCha8Rng;
 
     const OPEN: Shape = Shape::Open { rate: 9.0, arrival: Arrival::Poisson };
 
-    fn row(round: u32, e2e: f64) -> Row {
-        Row { round, ok: true, output_tokens: Some(10.0), values: [(Metric::E2e, e2e)].into(), ..Row::default() }
+    fn row(round: u32, e2e: f64) -> TestRequest {
+        TestRequest { round, ok: true, output_tokens: Some(10.0), values: [(Metric::E2e, e2e)].into(), ..TestRequest::default() }
     }
 
-    fn seen(rows: Vec<Row>, windows: &[f64]) -> Vec<Repeat> {
+    fn seen(rows: Vec<TestRequest>, windows: &[f64]) -> Vec<Repeat> {
         let flow = |round: u32| {
             let output = 10.0 * rows.iter().filter(|row| row.round == round).count() as f64;
             let bins = [(0, Amounts { output, ..Amounts::default() })].into();
-            Flow { like: Row { round, ..Row::default() }, bins }
+            Flow { round, bins, ..Flow::default() }
         };
         let flows = (0..windows.len() as u32).map(flow).collect();
-        repeats(&Sample { rows, sending: windows.to_vec(), flows, ..Sample::default() }, &OPEN)
+        repeats(&Sample { sending: windows.to_vec(), flows, ..sample_of(rows) }, &OPEN)
     }
 
     /// Rounds of waits in which neighbours are alike by `phi`, each beginning so much higher than the one before.
-    fn waits(rounds: u32, n: u32, phi: f64, step: f64, grows: f64, seed: u64) -> Vec<Row> {
+    fn waits(rounds: u32, n: u32, phi: f64, step: f64, grows: f64, seed: u64) -> Vec<TestRequest> {
         let mut rng = ChaCha8Rng::seed_from_u64(seed);
         let mut last = 0.0;
         let mut draw = |round: u32, place: u32| {
@@ -159,7 +161,7 @@ mod tests {
         assert_eq!(told.len(), 1);
         assert!((10.0..60.0).contains(&told[0].few().unwrap()), "{told:?}");
         assert_eq!((told[0].between_sd, told[0].rounds.len(), told[0].over_rounds), (None, 1, None));
-        assert!(seen(vec![Row::default()], &[1.0]).is_empty());
+        assert!(seen(vec![TestRequest::default()], &[1.0]).is_empty());
     }
 
     #[test]
@@ -172,7 +174,7 @@ mod tests {
         let change = creeping.creeps().unwrap();
         assert!(change.p_value < 1e-4 && (0.12..0.24).contains(&change.share), "{change:?}");
         assert_eq!(creeping.drifts(), None);
-        let sample = Sample { rows: waits(3, 600, 0.3, 0.0, 2.0, 3), windows: vec![1.0; 3], ..Sample::default() };
+        let sample = Sample { windows: vec![1.0; 3], ..sample_of(waits(3, 600, 0.3, 0.0, 2.0, 3)) };
         assert_eq!(repeats(&sample, &Shape::Burst)[0].over_time, None, "all was due at once");
     }
 

@@ -5,14 +5,14 @@
 
 use crate::columns::Columns;
 use crate::error::FrameError;
+use crate::measured_requests::meets_limit;
 use crate::schema::{self as s, Kind};
 use crate::settle::SETTLING;
-use crate::table::BESIDE;
-use crate::table::{Table, Tagged, phase_word};
-use llmscen_core::metric::{Metric, Scope};
-use llmscen_core::outcome::{FailureKind, Outcome, Phase};
+use crate::table::{BESIDE, Table, phase_word};
+use llmscen_core::check::RequestLimit;
+use llmscen_core::metric::Metric;
+use llmscen_core::outcome::{FailureKind, Phase};
 use llmscen_core::report::TokenSource;
-use llmscen_core::sample::{Row, Values};
 use polars::prelude::*;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -100,8 +100,8 @@ impl<'a> RequestRow<'a> {
         self.columns.group.get(self.place())
     }
 
-    pub(super) fn model(&self) -> Arc<str> {
-        self.columns.model.get(self.place()).cloned().unwrap_or_default()
+    pub(super) fn model(&self) -> &'a str {
+        self.columns.model.get(self.place()).map_or("", |model| model)
     }
 
     fn phase(&self) -> &'a str {
@@ -344,25 +344,15 @@ impl RequestRow<'_> {
         }
     }
 
-    /// The request as statistics see it.
-    pub(super) fn row(&self) -> Row {
-        let metrics = Metric::ALL.iter().filter(|metric| metric.per() == Scope::Request);
-        let values: Values = metrics.filter_map(|&metric| Some((metric, self.metric(metric)?))).collect();
-        Row {
-            round: self.round(),
-            place: (self.seq(), self.turn()),
-            turns: self.turns(),
-            group: self.group().cloned(),
-            model: self.model(),
-            ok: self.ok(),
-            left: self.left(),
-            output_tokens: values.get(&Metric::OutputTokens).copied(),
-            prompt_tokens: values.get(&Metric::PromptTokens).copied(),
-            values,
-            gaps: if self.ok() { self.gaps() } else { Vec::new() },
-            scheduled_s: 0.0,
-            busy_ms: self.sent().map_or(0.0, |sent| ms(sent, self.end())),
-        }
+    /// How long it kept its user busy in milliseconds; 0 where it was never sent.
+    pub(super) fn busy_ms(&self) -> f64 {
+        self.sent().map_or(0.0, |sent| ms(sent, self.end()))
+    }
+
+    /// Whether it is ok and meets every limit.
+    pub(super) fn meets(&self, limits: &[RequestLimit]) -> bool {
+        let gaps = if limits.iter().any(|limit| limit.metric == Metric::Itl) { self.gaps() } else { Vec::new() };
+        self.ok() && limits.iter().all(|limit| meets_limit(limit, |metric| self.metric(metric), &gaps))
     }
 }
 
@@ -431,15 +421,6 @@ pub(super) fn source_word(source: TokenSource) -> &'static str {
         TokenSource::Tokenizer => "tokenizer",
         TokenSource::Events => "events",
     }
-}
-
-// A request while its case still runs.
-
-/// The row that the report will make of this outcome.
-pub fn row(outcome: &Outcome, round: u32) -> Row {
-    let mut columns = Columns::default();
-    columns.push(&Tagged { case: "", round, shard: 0, outcome });
-    RequestRow::at(&columns, 0).row()
 }
 
 #[cfg(test)]

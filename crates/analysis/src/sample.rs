@@ -1,5 +1,6 @@
-//! The measured requests of a case, their counts and distributions, and an example of each kind of failure.
+//! The measured requests of a case with all figures taken from them, and an example of each kind of failure.
 
+use crate::measured_requests::{MeasuredRequest, MeasuredRequests, Tags};
 use crate::request_row::RequestRow;
 use crate::round::{Round, rounds};
 use crate::scalars::{hardware_scalars, scalars};
@@ -10,15 +11,106 @@ use llmscen_core::metric::{Metric, Scope};
 use llmscen_core::outcome::{Failure, FailureKind};
 use llmscen_core::report::FailureExample;
 use llmscen_core::request::Departure;
-use llmscen_core::sample::{Counts, Distribution, Row, Sample, Values};
+use llmscen_core::sample::{Counts, Distribution};
+use llmscen_core::signal::Signal;
 use llmscen_core::stats::{moments, quantile};
-use std::borrow::Borrow;
+use llmscen_core::telemetry::SignalStat;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
-/// The measured requests of a case and every figure taken from them.
+/// All measured requests of one case, and the windows they ran in.
+#[derive(Clone, Debug, Default)]
+pub struct Sample {
+    /// The requests, dropped ones included, in the order of round and scheduled send.
+    pub requests: MeasuredRequests,
+    /// Length of the measured window of each round, in seconds.
+    pub windows: Vec<f64>,
+    /// Length of the throughput window of each round, in seconds; without the drain.
+    pub sending: Vec<f64>,
+    /// What arrived in the throughput windows.
+    pub flows: Vec<Flow>,
+    /// Case-level metrics that exist, in their units.
+    pub scalars: BTreeMap<Metric, f64>,
+    /// Distributions of the per-request and per-gap metrics that exist, over ok requests.
+    pub distributions: BTreeMap<Metric, Distribution>,
+    /// The signals that exist.
+    pub signals: BTreeMap<Signal, SignalStat>,
+    /// Counts.
+    pub counts: Counts,
+    /// Requests that failed because this machine had no file or port to open a connection with.
+    pub without_file: u64,
+}
+
+/// What arrived in the throughput window of one round, of the requests that share all tags. Warm-up requests are included:
+/// they load the server like any other request.
+#[derive(Clone, Debug, Default)]
+pub struct Flow {
+    /// Round of the case, from 0.
+    pub round: u32,
+    /// Turn in the session, from 0.
+    pub turn: u32,
+    /// Group of the prompt, where the dataset has groups.
+    pub group: Option<Arc<str>>,
+    /// Model.
+    pub model: Arc<str>,
+    /// By the bins that a window is divided into; those in which nothing arrived are absent.
+    pub bins: BTreeMap<u16, Amounts>,
+}
+
+impl Flow {
+    pub(super) fn tags(&self) -> Tags<'_> {
+        Tags { round: self.round, turn: self.turn, group: self.group.as_deref(), model: &self.model }
+    }
+}
+
+/// What arrived in one bin of a round's window.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Amounts {
+    /// Requests that ended, whatever the result.
+    pub ended: f64,
+    /// Requests that succeeded.
+    pub requests: f64,
+    /// Their inputs.
+    pub items: f64,
+    /// Output tokens.
+    pub output: f64,
+    /// Prompt and output tokens.
+    pub total: f64,
+}
+
+impl Amounts {
+    /// Adds the amounts of another bin.
+    pub fn add(&mut self, other: Amounts) {
+        self.ended += other.ended;
+        self.requests += other.requests;
+        self.items += other.items;
+        self.output += other.output;
+        self.total += other.total;
+    }
+
+    /// What counts towards this throughput; 0 for every other metric.
+    pub(super) fn amount(&self, throughput: Metric) -> f64 {
+        match throughput {
+            Metric::RequestThroughput => self.requests,
+            Metric::ItemThroughput => self.items,
+            Metric::OutputTps | Metric::OutputTpsPerGpu => self.output,
+            Metric::TotalTps => self.total,
+            _ => 0.0,
+        }
+    }
+}
+
+/// The sample of a case over all its rounds.
 pub fn sample(table: &Table, facts: &CaseFacts<'_>) -> Sample {
-    let all: Vec<RequestRow<'_>> = table.rows_of_case(&facts.case.id).into_iter().filter(|fact| !given_up(fact, facts)).collect();
-    of(table, &all, facts)
+    let rows: Vec<RequestRow<'_>> = table.rows_of_case(&facts.case.id).into_iter().filter(|row| !given_up(row, facts)).collect();
+    sample_rows(table, &rows, facts)
+}
+
+/// The sample of one round of a case.
+pub fn round_sample(table: &Table, facts: &CaseFacts<'_>, round: u32) -> Sample {
+    let of_round = |row: &RequestRow<'_>| row.round() == round && !given_up(row, facts);
+    let rows: Vec<RequestRow<'_>> = table.rows_of_case(&facts.case.id).into_iter().filter(of_round).collect();
+    sample_rows(table, &rows, facts)
 }
 
 /// Whether a request was still in flight when its round, which the tool itself had ended early, was over: it says nothing of
@@ -29,31 +121,57 @@ pub(super) fn given_up(fact: &RequestRow<'_>, facts: &CaseFacts<'_>) -> bool {
     fact.failure() == Some(FailureKind::Cancelled) && facts.parts.iter().find(own).is_some_and(ended)
 }
 
-/// The same of one round alone.
-pub fn round_sample(table: &Table, facts: &CaseFacts<'_>, round: u32) -> Sample {
-    let own = |fact: &RequestRow<'_>| fact.round() == round && !given_up(fact, facts);
-    let all: Vec<RequestRow<'_>> = table.rows_of_case(&facts.case.id).into_iter().filter(own).collect();
-    of(table, &all, facts)
+fn sample_rows(table: &Table, rows: &[RequestRow<'_>], facts: &CaseFacts<'_>) -> Sample {
+    let rounds = rounds(rows, facts);
+    let requests = measured_requests(&rounds, facts);
+    let measured: Vec<MeasuredRequest<'_>> = requests.iter().collect();
+    let watched = telemetry::watched(table, facts, &rounds);
+    let sending = sending::lengths(&rounds, facts);
+    let flows = sending::flows(&rounds, facts);
+    let mut scalars = scalars(&rounds, (&measured, &sending, &flows), facts);
+    scalars.extend(hardware_scalars(&rounds, &measured, (facts, &watched)));
+    Sample {
+        windows: windows(&rounds),
+        sending,
+        flows,
+        scalars,
+        distributions: distributions(&measured),
+        signals: telemetry::signals(&watched),
+        counts: counts(rows),
+        without_file: without_file(rows),
+        requests,
+    }
 }
 
-fn of(table: &Table, all: &[RequestRow<'_>], facts: &CaseFacts<'_>) -> Sample {
-    let rounds = rounds(all, facts);
-    let measured = || all.iter().filter(|fact| fact.measured());
-    let mut rows: Vec<Row> = Vec::with_capacity(measured().count());
-    for round in &rounds {
+/// The measured rows as columns, ordered by round and scheduled send: neighbors are the requests of one moment, which the turns of
+/// a session are not.
+fn measured_requests(rounds: &[Round<'_, '_>], facts: &CaseFacts<'_>) -> MeasuredRequests {
+    let mut scheduled: Vec<(f64, &RequestRow<'_>)> = Vec::new();
+    for round in rounds {
         let start = round.window.map_or(0, |(from, _)| from);
-        let seconds = |fact: &RequestRow<'_>| fact.intended().saturating_sub(start) as f64 / 1e9;
-        rows.extend(round.measured().map(|fact| Row { scheduled_s: seconds(fact), ..row(fact, facts) }));
+        let first = scheduled.len();
+        scheduled.extend(round.measured().map(|row| (row.intended().saturating_sub(start) as f64 / 1e9, row)));
+        if let Some(of_round) = scheduled.get_mut(first..) {
+            of_round.sort_by(|a, b| a.0.total_cmp(&b.0));
+        }
     }
-    // Neighbours are those of one moment: the turns of a session are not.
-    rows.sort_by(|a, b| a.round.cmp(&b.round).then(a.scheduled_s.total_cmp(&b.scheduled_s)));
-    let watched = telemetry::watched(table, facts, &rounds);
-    let (sending, flows) = (sending::lengths(&rounds, facts), sending::flows(&rounds, facts));
-    let mut scalars = scalars(&rounds, (&rows, &sending, &flows), facts);
-    scalars.extend(hardware_scalars(&rounds, &rows, (facts, &watched)));
-    let (windows, distributions, counts) = (windows(&rounds), distributions(&rows), counts(all));
-    let signals = telemetry::signals(&watched);
-    Sample { windows, sending, flows, scalars, distributions, signals, counts, without_file: without_file(all), rows }
+    let gaps = scheduled.iter().filter(|(_, row)| row.ok()).map(|(_, row)| row.events().len()).sum();
+    let mut requests = MeasuredRequests::with_capacity(scheduled.len(), gaps);
+    for (scheduled_s, row) in scheduled {
+        // A client that cancels after a fixed time has only seen early first tokens: the late ones are missing, so none count.
+        let counts = if row.left() && cancels_after_time(row, facts) {
+            |metric| matches!(metric, Metric::PromptTokens | Metric::OutputTokens)
+        } else {
+            |_| true
+        };
+        requests.push_row(row, scheduled_s, counts);
+    }
+    requests
+}
+
+fn cancels_after_time(row: &RequestRow<'_>, facts: &CaseFacts<'_>) -> bool {
+    let request = facts.case.request_of(row.group().map(|group| &**group));
+    request.cancel.as_ref().is_some_and(|cancel| matches!(cancel.when, Departure::After(_)))
 }
 
 /// Requests that this side had no file or port for. In warm-up too: what was not sent then warmed nothing up.
@@ -63,23 +181,6 @@ fn without_file(all: &[RequestRow<'_>]) -> u64 {
         .filter(own)
         .filter(|fact| [Failure::NO_FILES, Failure::NO_PORTS].iter().any(|why| fact.message().contains(why)))
         .count() as u64
-}
-
-/// A row as it counts. A user who leaves by the clock has seen a first token only where it was early: those that came late are
-/// missing, so none of them may count.
-fn row(fact: &RequestRow<'_>, facts: &CaseFacts<'_>) -> Row {
-    let by_clock = || {
-        facts
-            .case
-            .request_of(fact.group().map(|group| &**group))
-            .cancel
-            .as_ref()
-            .is_some_and(|cancel| matches!(cancel.when, Departure::After(_)))
-    };
-    match fact.row() {
-        row if row.left && by_clock() => Row { values: Values::default(), ..row },
-        row => row,
-    }
 }
 
 /// One per round number; 0 for a round without measured rows.
@@ -93,18 +194,14 @@ fn windows(rounds: &[Round<'_, '_>]) -> Vec<f64> {
     windows
 }
 
-fn distributions(rows: &[Row]) -> BTreeMap<Metric, Distribution> {
+fn distributions(requests: &[MeasuredRequest<'_>]) -> BTreeMap<Metric, Distribution> {
     let metrics = Metric::ALL.iter().filter(|metric| metric.per() != Scope::Case);
-    metrics.filter_map(|&metric| Some((metric, distribution(values(rows, metric))?))).collect()
+    metrics.filter_map(|&metric| Some((metric, distribution(values(requests, metric))?))).collect()
 }
 
-/// The values of a metric over ok rows; gaps pool over requests.
-pub(super) fn values<R: Borrow<Row>>(rows: &[R], metric: Metric) -> Vec<f64> {
-    let ok = rows.iter().map(Borrow::borrow).filter(|row| row.counts(metric));
-    match metric.per() {
-        Scope::Gap => ok.flat_map(|row| row.gaps.iter().copied()).collect(),
-        Scope::Request | Scope::Case => ok.filter_map(|row| row.values.get(&metric).copied()).collect(),
-    }
+/// The values of a metric over ok requests; gaps pool over requests.
+pub(super) fn values(requests: &[MeasuredRequest<'_>], metric: Metric) -> Vec<f64> {
+    requests.iter().flat_map(|request| request.samples(metric)).copied().collect()
 }
 
 fn counts(all: &[RequestRow<'_>]) -> Counts {

@@ -2,28 +2,28 @@
 
 use crate::CaseFacts;
 use crate::in_flight::{Flight, Steady, steady};
+use crate::measured_requests::MeasuredRequest;
 use crate::request_row::RequestRow;
 use crate::round::Round;
+use crate::sample::Flow;
 use crate::sending::{rates, sending};
 use crate::telemetry::{self, Watched};
 use llmscen_core::check::{RequestLimit, Subject};
 use llmscen_core::manifest::Part;
 use llmscen_core::metric::Metric;
-use llmscen_core::sample::{Flow, Row};
 use llmscen_core::stats::moments;
 use llmscen_core::telemetry::Hardware;
-use std::borrow::Borrow;
 use std::collections::BTreeMap;
 
 /// All that exist.
 pub(super) fn scalars(
     rounds: &[Round<'_, '_>],
-    (rows, sending, flows): (&[Row], &[f64], &[Flow]),
+    (requests, sending, flows): (&[MeasuredRequest<'_>], &[f64], &[Flow]),
     facts: &CaseFacts<'_>,
 ) -> BTreeMap<Metric, f64> {
     let seconds: f64 = rounds.iter().map(Round::length).sum();
     let sending: f64 = sending.iter().sum();
-    let of = |metric| throughput(rows, flows, metric, sending);
+    let of = |metric| throughput(requests, flows, metric, sending);
     let mut scalars = rates(rounds, facts);
     let mut put = |metric, value: Option<f64>| {
         if let Some(value) = value {
@@ -38,41 +38,45 @@ pub(super) fn scalars(
         (Metric::TotalTps, Metric::TotalTpsWithDrain),
     ] {
         put(metric, of(metric));
-        put(with_drain, over_all(rows, metric, seconds));
+        put(with_drain, over_all(requests, metric, seconds));
     }
     let gpus = facts.case.target.gpus.filter(|&gpus| gpus > 0).map(f64::from);
     put(Metric::OutputTpsPerGpu, of(Metric::OutputTps).zip(gpus).map(|(tps, gpus)| tps / gpus));
-    put(Metric::OutputTpsPerUser, moments::mean(&rows.iter().filter_map(Row::user_tps).collect::<Vec<_>>()));
+    put(Metric::OutputTpsPerUser, mean_user_tps(requests));
     put(Metric::ItemThroughput, of(Metric::ItemThroughput));
     put(Metric::SessionThroughput, sessions(rounds, facts).filter(|_| sending > 0.0).map(|whole| whole / sending));
-    put(Metric::ErrorRate, error_rate(rows));
+    put(Metric::ErrorRate, error_rate(requests));
     put(Metric::Startup, startup(facts.parts));
-    put(Metric::GoodputRate, goodput(rounds, rows, facts).filter(|_| sending > 0.0).map(|good| good / sending));
+    put(Metric::GoodputRate, goodput(rounds, requests, facts).filter(|_| sending > 0.0).map(|good| good / sending));
     scalars.extend(in_flight(rounds, facts, seconds));
     scalars
 }
 
-/// What arrived in the throughput window by its length. None where the rows hold no such amount; requests need no count of
-/// tokens, so theirs may be 0.
-pub(super) fn throughput<'f, R: Borrow<Row>>(
-    rows: &[R],
+/// What arrived in the throughput window by its length. None where no request has such an amount; a request throughput may be 0.
+pub(super) fn throughput<'f>(
+    requests: &[MeasuredRequest<'_>],
     flows: impl IntoIterator<Item = &'f Flow>,
     metric: Metric,
     sending: f64,
 ) -> Option<f64> {
-    let amount = || flows.into_iter().flat_map(|flow| flow.bins.values()).map(|own| own.of(metric)).sum::<f64>();
-    known(rows, metric, sending).then(|| amount() / sending)
+    let amount = || flows.into_iter().flat_map(|flow| flow.bins.values()).map(|bin| bin.amount(metric)).sum::<f64>();
+    known(requests, metric, sending).then(|| amount() / sending)
 }
 
 /// The amount of all rows by the length of the measured window, its start and its drain included.
-pub(super) fn over_all<R: Borrow<Row>>(rows: &[R], metric: Metric, seconds: f64) -> Option<f64> {
-    let amount = || rows.iter().filter_map(|row| row.borrow().credit(metric)).sum::<f64>();
-    known(rows, metric, seconds).then(|| amount() / seconds)
+fn over_all(requests: &[MeasuredRequest<'_>], metric: Metric, seconds: f64) -> Option<f64> {
+    let amount = || requests.iter().filter_map(|request| request.credit(metric)).sum::<f64>();
+    known(requests, metric, seconds).then(|| amount() / seconds)
 }
 
-fn known<R: Borrow<Row>>(rows: &[R], metric: Metric, seconds: f64) -> bool {
-    let counted = |row: &R| row.borrow().ok && row.borrow().credit(metric).is_some();
-    seconds > 0.0 && (metric == Metric::RequestThroughput || rows.iter().any(counted))
+fn known(requests: &[MeasuredRequest<'_>], metric: Metric, seconds: f64) -> bool {
+    let counted = |request: &MeasuredRequest<'_>| request.ok() && request.credit(metric).is_some();
+    seconds > 0.0 && (metric == Metric::RequestThroughput || requests.iter().any(counted))
+}
+
+/// The mean throughput of a user over the requests that have one.
+pub(super) fn mean_user_tps(requests: &[MeasuredRequest<'_>]) -> Option<f64> {
+    moments::mean(&requests.iter().filter_map(|request| request.user_tps()).collect::<Vec<_>>())
 }
 
 /// Conversations of which every turn succeeded, and that ended in the throughput window; None where there are no conversations.
@@ -90,12 +94,12 @@ fn sessions(rounds: &[Round<'_, '_>], facts: &CaseFacts<'_>) -> Option<f64> {
     rounds.iter().any(talks).then(|| rounds.iter().map(count).sum::<usize>() as f64)
 }
 
-/// Among the requests whose users stayed.
-pub(super) fn error_rate<R: Borrow<Row>>(rows: &[R]) -> Option<f64> {
-    let stayed = || rows.iter().map(Borrow::borrow).filter(|row: &&Row| !row.left);
-    let errors = stayed().filter(|row| !row.ok).count();
-    let stayed = stayed().count();
-    (stayed > 0).then(|| errors as f64 / stayed as f64)
+/// Among the requests that the client did not cancel.
+pub(super) fn error_rate(requests: &[MeasuredRequest<'_>]) -> Option<f64> {
+    let kept = || requests.iter().filter(|request| !request.left());
+    let errors = kept().filter(|request| !request.ok()).count();
+    let n = kept().count();
+    (n > 0).then(|| errors as f64 / n as f64)
 }
 
 /// Seconds until the managed server was ready: the mean of the starts for this case, or else of those that it was played on.
@@ -106,21 +110,20 @@ fn startup(parts: &[Part]) -> Option<f64> {
 }
 
 /// Good requests by the first goodput check of the case, of those that ended in the throughput window.
-fn goodput(rounds: &[Round<'_, '_>], rows: &[Row], facts: &CaseFacts<'_>) -> Option<f64> {
+fn goodput(rounds: &[Round<'_, '_>], requests: &[MeasuredRequest<'_>], facts: &CaseFacts<'_>) -> Option<f64> {
     let limits = facts.case.checks.iter().find_map(|check| match &check.subject {
         Subject::Goodput(limits) => Some(limits.as_slice()),
         Subject::Metric { .. } | Subject::Signal { .. } => None,
     });
     let count = |limits: &[RequestLimit]| {
-        let mut measured = rows.iter();
+        let mut measured = requests.iter();
         let mut good = 0;
         for round in rounds {
             let window = sending(round, facts).unwrap_or_default();
             for fact in round.rows {
-                // Each measured fact is a row, in the same order.
-                let row = fact.measured().then(|| measured.next()).flatten();
+                let request = fact.measured().then(|| measured.next()).flatten();
                 let counts = fact.end() > window.start && fact.end() <= window.end;
-                good += u32::from(counts && row.map_or_else(|| fact.row().meets(limits), |row| row.meets(limits)));
+                good += u32::from(counts && request.map_or_else(|| fact.meets(limits), |request| request.meets(limits)));
             }
         }
         f64::from(good)
@@ -156,27 +159,28 @@ fn in_flight(rounds: &[Round<'_, '_>], facts: &CaseFacts<'_>, seconds: f64) -> V
 /// Those of them that exist.
 pub(super) fn hardware_scalars(
     rounds: &[Round<'_, '_>],
-    rows: &[Row],
+    requests: &[MeasuredRequest<'_>],
     (facts, watched): (&CaseFacts<'_>, &[Watched<'_>]),
 ) -> Vec<(Metric, f64)> {
     let seconds: f64 = rounds.iter().map(Round::length).sum();
-    let tokens = over_all(rows, Metric::OutputTps, seconds).map(|tps| tps * seconds).filter(|tokens| *tokens > 0.0);
+    let tokens = over_all(requests, Metric::OutputTps, seconds).map(|tps| tps * seconds).filter(|tokens| *tokens > 0.0);
     let windows = rounds.iter().filter(|round| round.window.is_some()).count();
     let energy = telemetry::energy(watched, windows).zip(tokens).map(|(joules, tokens)| joules / tokens);
     let gpus = facts.case.target.gpus.filter(|&gpus| gpus > 0).map(f64::from);
     let of_all = |peak: Option<f64>| peak.zip(gpus).map(|(peak, gpus)| peak * gpus).filter(|peak| *peak > 0.0);
     let hardware = facts.case.target.hardware;
-    let mfu = hardware.and_then(|own| Some(2.0 * own.parameters * computed_tokens(rows, seconds)? / of_all(own.peak_flops)?));
+    let mfu = hardware.and_then(|own| Some(2.0 * own.parameters * computed_tokens(requests, seconds)? / of_all(own.peak_flops)?));
     let mbu = hardware.and_then(|own| Some(bytes_read(rounds, &own)? / of_all(own.peak_bandwidth)?));
     let all = [(Metric::EnergyPerToken, energy), (Metric::Mfu, mfu), (Metric::Mbu, mbu)];
     all.into_iter().filter_map(|(metric, value)| Some((metric, value?))).collect()
 }
 
 /// Tokens per second that something was computed for: prompt tokens that the server says it took from its cache are none.
-fn computed_tokens(rows: &[Row], seconds: f64) -> Option<f64> {
-    let all = over_all(rows, Metric::TotalTps, seconds)?;
-    let known = rows.iter().filter(|row| row.ok && row.prompt_tokens.is_some() && row.output_tokens.is_some());
-    let cached: f64 = known.filter_map(|row| row.values.get(&Metric::CachedTokens)).sum();
+fn computed_tokens(requests: &[MeasuredRequest<'_>], seconds: f64) -> Option<f64> {
+    let all = over_all(requests, Metric::TotalTps, seconds)?;
+    let counted = [Metric::PromptTokens, Metric::OutputTokens];
+    let known = requests.iter().filter(|request| request.ok() && counted.iter().all(|&count| request.value(count).is_some()));
+    let cached: f64 = known.filter_map(|request| request.value(Metric::CachedTokens)).sum();
     Some(all - cached / seconds)
 }
 

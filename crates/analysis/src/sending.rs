@@ -10,17 +10,15 @@
 use crate::CaseFacts;
 use crate::request_row::RequestRow;
 use crate::round::{Round, rounds};
-use crate::sample::given_up;
+use crate::sample::{Amounts, Flow, given_up};
 use crate::table::Table;
 use llmscen_core::load::Shape;
 use llmscen_core::manifest::Part;
 use llmscen_core::metric::Metric;
-use llmscen_core::sample::{Amounts, Flow, Row};
 use llmscen_core::stats::long_run::BINS;
 use llmscen_core::units::Nanos;
 use std::collections::BTreeMap;
 use std::ops::Range;
-use std::sync::Arc;
 
 /// From the first success, or the first measured `intended` where that is later, until sending stops, in nanoseconds. What
 /// arrives at its beginning was made before it and is left out; what arrives at its end is in it. None without length.
@@ -84,11 +82,9 @@ pub(super) fn drain(table: &Table, facts: &CaseFacts<'_>) -> Option<String> {
     })
 }
 
-type Tags = (u32, Option<Arc<str>>, Arc<str>, u32);
-
 /// What arrived in the windows, by the tags of the requests.
 pub(super) fn flows(rounds: &[Round<'_, '_>], facts: &CaseFacts<'_>) -> Vec<Flow> {
-    let mut flows: BTreeMap<Tags, BTreeMap<u16, Amounts>> = BTreeMap::new();
+    let mut flows: BTreeMap<_, BTreeMap<u16, Amounts>> = BTreeMap::new();
     for (round, window) in rounds.iter().filter_map(|round| Some((round, sending(round, facts)?))) {
         for fact in round.rows.iter().filter(|fact| fact.sent().is_some()) {
             let mut own = Vec::new();
@@ -96,15 +92,14 @@ pub(super) fn flows(rounds: &[Round<'_, '_>], facts: &CaseFacts<'_>) -> Vec<Flow
             if own.is_empty() {
                 continue;
             }
-            let bins = flows.entry((fact.round(), fact.group().cloned(), fact.model(), fact.turn())).or_default();
+            let bins = flows.entry((fact.round(), fact.group(), fact.model(), fact.turn())).or_default();
             own.into_iter().for_each(|(bin, amounts)| bins.entry(bin).or_default().add(amounts));
         }
     }
-    let flow = |((round, group, model, turn), bins): (Tags, _)| Flow {
-        like: Row { round, place: (0, turn), group, model, ..Row::default() },
-        bins,
-    };
-    flows.into_iter().map(flow).collect()
+    let flows = flows.into_iter();
+    flows
+        .map(|((round, group, model, turn), bins)| Flow { round, turn, group: group.cloned(), model: model.into(), bins })
+        .collect()
 }
 
 /// Tokens count when they arrive, prompt tokens with the first of them; a reply that is not streamed counts at its end.

@@ -130,7 +130,7 @@ mod tests {
         let own = open();
         let table = table("a", &rows(200, 30)).settled([&own]);
         let seen = sample(&table, &CaseFacts { case: &own, parts: &[], until: None });
-        assert_eq!((seen.counts.scheduled, seen.counts.warmup, seen.rows.len()), (170, 30, 170));
+        assert_eq!((seen.counts.scheduled, seen.counts.warmup, seen.requests.len()), (170, 30, 170));
         assert!(seen.distributions[&Metric::Ttft].min >= 100.0 && (seen.scalars[&Metric::RateOffered] - 100.0).abs() < 1e-9);
         assert_eq!(discarded(&table, "a"), Some(Discarded { requests: 30, seconds: 0.3 }));
     }

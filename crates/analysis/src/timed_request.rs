@@ -120,7 +120,7 @@ impl<'a> TimedRequest<'a> {
 
     /// Whether it is ok and meets every limit.
     pub fn meets(&self, limits: &[RequestLimit]) -> bool {
-        self.row.row().meets(limits)
+        self.row.meets(limits)
     }
 
     /// From the sending to the last token, milliseconds; to the end where the reply was not streamed. None where it failed.

@@ -3,7 +3,7 @@
 #[cfg(test)]
 mod tests;
 use crate::run::collector::live_metrics::Spans;
-use llmscen_analysis::judge;
+use llmscen_analysis::{MeasuredRequests, judge};
 use llmscen_core::early_stop::{Aborted, Ending, Saturated};
 use llmscen_core::load::{Shape, Warmup};
 use llmscen_core::outcome::{FailureKind, Outcome, Phase};
@@ -62,8 +62,8 @@ impl EarlyStop {
         }
         // What the tool itself gave up says nothing of the server.
         let told = measured && outcome.end.as_ref().err().is_none_or(|failure| failure.kind != FailureKind::Cancelled);
-        let row = told.then(|| llmscen_analysis::row(outcome, self.round));
-        let flags = self.limits.iter().map(|limit| row.as_ref().and_then(|row| limit.watch.breaks(row))).collect();
+        let requests = if told { MeasuredRequests::of_outcome(outcome, self.round) } else { MeasuredRequests::default() };
+        let flags = self.limits.iter().map(|limit| limit.watch.breaks(requests.iter().next()?)).collect();
         let at_s = outcome.timeline.end.secs();
         let (line, turns) = (&outcome.timeline, outcome.turns);
         let took = line.end.since(line.sent.unwrap_or(line.intended));

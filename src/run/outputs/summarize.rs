@@ -3,7 +3,7 @@
 use crate::run::audit::{Audited, caution, unseen_cache};
 use crate::run::outputs::hints::hints;
 use crate::run::search;
-use llmscen_analysis::{CaseFacts, Table, judge};
+use llmscen_analysis::{CaseFacts, Sample, Table, judge};
 use llmscen_core::chart_data::Pictures;
 use llmscen_core::check::Verdict;
 use llmscen_core::early_stop::{Aborted, Ending, Saturated};
@@ -11,7 +11,6 @@ use llmscen_core::local::LocalPart;
 use llmscen_core::manifest::{Manifest, Part};
 use llmscen_core::plan::{Case, Excerpt, Plan};
 use llmscen_core::report::{Audit, CaseReport, DatasetEnd, Discarded, OFF_PLAN, Report, RunVerdict, Timelines};
-use llmscen_core::sample::Sample;
 use llmscen_core::search::SearchReport;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -213,7 +212,7 @@ fn summarize_case(plan: &Plan, table: &Table, facts: &CaseFacts<'_>, whole: &[St
 
 /// Where the data ended a case before the requests that its load asks for. A stage's case has that.
 fn dataset_end(facts: &CaseFacts<'_>, sample: &Sample, discarded: Option<Discarded>) -> Option<DatasetEnd> {
-    let measured = sample.rows.iter().filter(|row| row.place.1 == 0).count() as u64;
+    let measured = sample.requests.iter().filter(|request| request.turn() == 0).count() as u64;
     let after = measured + discarded.map_or(0, |own| own.requests);
     let planned = facts.case.load.requests.map(|requests| requests * facts.parts.len() as u64);
     let ended = facts.until.is_none() && facts.parts.iter().any(|part| part.dataset_ended);

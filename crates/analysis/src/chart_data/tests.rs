@@ -204,7 +204,7 @@ mod by_token {
 
 mod cdf {
     use super::super::*;
-    use llmscen_core::sample::Row;
+    use crate::fixture::TestRequest;
 
     #[test]
     fn few_values_are_all_drawn() {
@@ -223,8 +223,8 @@ mod cdf {
 
     #[test]
     fn only_what_exists_has_a_curve() {
-        let row = Row { ok: true, gaps: vec![1.0, 2.0], ..Row::default() };
-        let drawn = cdfs(&Sample { rows: vec![row], ..Sample::default() });
+        let row = TestRequest { ok: true, gaps: vec![1.0, 2.0], ..TestRequest::default() };
+        let drawn = cdfs(&crate::fixture::sample_of([row]));
         assert_eq!(drawn.into_keys().collect::<Vec<_>>(), [Metric::Itl]);
     }
 }

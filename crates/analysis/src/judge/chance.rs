@@ -3,9 +3,9 @@
 use crate::judge::evidence::{Evidence, goodput_flags};
 use crate::judge::relative::tail;
 use crate::judge::{Conditions, LoadKind, rule};
+use crate::sample::Sample;
 use llmscen_core::check::{Check, Confidence, Op, Ruling, Subject};
 use llmscen_core::metric::{Metric, Scope, Stat};
-use llmscen_core::sample::Sample;
 use llmscen_core::stats::design::of_flags;
 use llmscen_core::stats::long_run::LEAST;
 use llmscen_core::stats::quantile_bound;
@@ -57,11 +57,11 @@ fn breaking(check: &Check, sample: &Sample) -> Option<(Vec<bool>, f64)> {
     let inner = |tail: f64| 0.0 < tail && tail < 1.0;
     let (flags, tail): (Vec<bool>, f64) = match &check.subject {
         Subject::Goodput(limits) => {
-            let flags = goodput_flags(&sample.rows, limits);
+            let flags = goodput_flags(&sample.requests, limits);
             (flags.into_iter().map(|good| good == ceiling).collect(), if ceiling { check.limit } else { 1.0 - check.limit })
         }
         Subject::Metric { metric: Metric::ErrorRate, tags, stat: None } if tags.is_empty() => {
-            let flags = sample.rows.iter().map(|row| row.ok != ceiling);
+            let flags = sample.requests.iter().map(|request| request.ok() != ceiling);
             (flags.collect(), if ceiling { check.limit } else { 1.0 - check.limit })
         }
         Subject::Metric { stat: Some(Stat::Quantile(p)), .. } => match Evidence::of(check, sample) {

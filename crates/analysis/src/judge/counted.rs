@@ -3,7 +3,7 @@
 use crate::judge::rule::{Opinion, ruling};
 use llmscen_core::check::{Check, Op, Ruling};
 use llmscen_core::stats::design::Dependence;
-use llmscen_core::stats::quantile::rank;
+use llmscen_core::stats::quantile::{order_statistic, select_quantile};
 use llmscen_core::stats::quantile_bound::{Decision, allowed, decide, needed_to_decide};
 use llmscen_core::stats::share::{lower, upper};
 
@@ -123,21 +123,14 @@ pub(super) fn judge_quantile(check: &Check, mut values: Vec<f64>, p: f64, (sampl
     let breaking = |limit: f64| values.iter().filter(|&&value| !op.holds(value, limit)).count() as u64;
     let strict = samples.margin().map(|margin| breaking(stricter(op, check.limit, margin)));
     let judged = samples.judge(breaking(check.limit), strict, claim);
-    let place = rank(values.len(), p);
-    let observed = value_at(&mut values, place);
+    let observed = select_quantile(&mut values, p);
     let mut end = |effect: f64| {
         let spare = allowed(n, effect, claim.tail, level)?;
-        value_at(&mut values, if ceiling { n - spare } else { spare + 1 } as usize)
+        order_statistic(&mut values, if ceiling { n - spare } else { spare + 1 } as usize)
     };
     let own = if samples.too_few() { None } else { end(samples.effect) };
     let by_margin = samples.margin().and_then(|margin| Some(if ceiling { end(1.0)? * margin } else { end(1.0)? / margin }));
     Opinion { observed, bound: nearer(op, own, by_margin), ..judged }
-}
-
-/// The value at a position of the ascending order, counted from 1, without sorting millions of them.
-pub(super) fn value_at(values: &mut [f64], position: usize) -> Option<f64> {
-    let index = position.checked_sub(1).filter(|&index| index < values.len())?;
-    Some(*values.select_nth_unstable_by(index, f64::total_cmp).1)
 }
 
 // Shares of requests, by the exact binomial test: the same rule as for quantiles, so that `goodput(ttft < 500ms) >= 99%` and

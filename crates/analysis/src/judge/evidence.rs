@@ -1,10 +1,10 @@
 //! What a check is judged by, taken from the rows of a sample.
 
 use crate::judge::ratio::{self, Units};
+use crate::measured_requests::{MeasuredRequest, MeasuredRequests};
+use crate::sample::{Sample, values};
 use llmscen_core::check::{Check, Of, RequestLimit, Subject};
-use llmscen_core::metric::{Metric, Scope, Stat};
-use llmscen_core::mix::within;
-use llmscen_core::sample::{Row, Sample};
+use llmscen_core::metric::{Metric, Stat};
 use llmscen_core::telemetry::{Seen, SignalStat};
 
 /// The evidence for one check.
@@ -30,17 +30,20 @@ impl Evidence {
     pub(super) fn of(check: &Check, sample: &Sample) -> Evidence {
         match &check.subject {
             Subject::Signal { signal, stat } => of_signal(sample.signals.get(signal), *stat),
-            Subject::Goodput(limits) => share(goodput_flags(&sample.rows, limits).into_iter()),
+            Subject::Goodput(limits) => share(goodput_flags(&sample.requests, limits).into_iter()),
             Subject::Metric { metric, stat, tags } => {
-                let rows: Vec<&Row> = sample.rows.iter().filter(|row| tagged(row, tags)).collect();
+                let requests: Vec<MeasuredRequest<'_>> =
+                    sample.requests.iter().filter(|request| request.tags().match_all(tags)).collect();
                 match (metric, stat) {
                     // One request without an end has no finite mean with any others, and nothing is there to draw from.
-                    (_, Some(Stat::Mean)) if check.of == Of::Ok || rows.iter().all(|row| row.ok || row.left) => {
-                        Evidence::Ratio(ratio::mean_units(&rows, *metric))
+                    (_, Some(Stat::Mean))
+                        if check.of == Of::Ok || requests.iter().all(|request| request.ok() || request.left()) =>
+                    {
+                        Evidence::Ratio(ratio::mean_units(&requests, *metric))
                     }
-                    (_, Some(stat)) => Evidence::Values(values(&rows, *metric, check), *stat),
-                    (Metric::ErrorRate, None) => share(stayed(rows.iter().copied()).map(|row| !row.ok)),
-                    (metric, None) => figure(&rows, *metric, sample, tags),
+                    (_, Some(stat)) => Evidence::Values(limited_values(&requests, *metric, check), *stat),
+                    (Metric::ErrorRate, None) => share(kept(requests.iter().copied()).map(|request| !request.ok())),
+                    (metric, None) => figure(&requests, *metric, sample, tags),
                 }
             }
         }
@@ -61,14 +64,14 @@ pub(super) fn bounded(check: &Check, sample: &Sample) -> Option<(Seen, u64)> {
     seen.value().is_none().then_some((seen, own.n))
 }
 
-/// Which rows are ok and meet every limit, in the order of the rows; those whose users left are not among them.
-pub fn goodput_flags(rows: &[Row], limits: &[RequestLimit]) -> Vec<bool> {
-    stayed(rows.iter()).map(|row| row.meets(limits)).collect()
+/// Whether each request is ok and meets every limit, in the order of the requests, without those that the client cancelled.
+pub fn goodput_flags(requests: &MeasuredRequests, limits: &[RequestLimit]) -> Vec<bool> {
+    kept(requests.iter()).map(|request| request.meets(limits)).collect()
 }
 
-/// The requests whose users did not leave.
-fn stayed<'a>(rows: impl Iterator<Item = &'a Row>) -> impl Iterator<Item = &'a Row> {
-    rows.filter(|row| !row.left)
+/// The requests that the client did not cancel.
+fn kept<'a>(requests: impl Iterator<Item = MeasuredRequest<'a>>) -> impl Iterator<Item = MeasuredRequest<'a>> {
+    requests.filter(|request| !request.left())
 }
 
 fn share(flags: impl Iterator<Item = bool>) -> Evidence {
@@ -76,54 +79,33 @@ fn share(flags: impl Iterator<Item = bool>) -> Evidence {
     Evidence::Share { hits, n }
 }
 
-/// Whether a row carries every tag; one that no row can carry leaves none.
-pub(super) fn tagged(row: &Row, tags: &[(String, String)]) -> bool {
-    tags.iter().all(|(tag, value)| match tag.as_str() {
-        "model" => *row.model == **value,
-        "group" => row.group.as_deref().is_some_and(|group| within(group, value)),
-        "turn" if value == "first" => row.place.1 == 0,
-        "turn" if value == "later" => row.place.1 > 0,
-        "turn" => value.parse() == Ok(row.place.1.saturating_add(1)),
-        "round" => value.parse() == Ok(row.round),
-        _ => false,
-    })
-}
-
-/// What a row adds to the distribution of a metric: all gaps of its own, or its one value, or nothing.
-pub(super) fn own(row: &Row, metric: Metric) -> &[f64] {
-    match metric.per() {
-        _ if !row.counts(metric) => &[],
-        Scope::Gap => &row.gaps,
-        Scope::Request | Scope::Case => row.values.get(&metric).map_or(&[], std::slice::from_ref),
-    }
-}
-
-/// Values of ok rows; of all that were scheduled where the check says so, and then a failed one breaks any limit.
-fn values(rows: &[&Row], metric: Metric, check: &Check) -> Vec<f64> {
-    let mut values: Vec<f64> = rows.iter().flat_map(|row| own(row, metric).iter().copied()).collect();
+/// Values of ok requests; with `of: scheduled` also of failed ones, which exceed any limit.
+fn limited_values(requests: &[MeasuredRequest<'_>], metric: Metric, check: &Check) -> Vec<f64> {
+    let mut values = values(requests, metric);
     if check.of == Of::Scheduled {
         let worst = if check.op.is_ceiling() { f64::INFINITY } else { f64::NEG_INFINITY };
-        values.extend(stayed(rows.iter().copied()).filter(|row| !row.ok).map(|_| worst));
+        values.extend(kept(requests.iter().copied()).filter(|request| !request.ok()).map(|_| worst));
     }
     values
 }
 
-fn figure(rows: &[&Row], metric: Metric, sample: &Sample, tags: &[(String, String)]) -> Evidence {
+fn figure(requests: &[MeasuredRequest<'_>], metric: Metric, sample: &Sample, tags: &[(String, String)]) -> Evidence {
     let known = sample.scalars.get(&metric).copied();
-    match ratio::throughput_units(rows, metric, sample, |row| tagged(row, tags)) {
+    match ratio::throughput_units(requests, metric, sample, tags) {
         Some(units) => Evidence::Ratio(units),
         // Other figures are of the case as a whole and not of some of its rows.
-        None => Evidence::Figure(known.filter(|_| tags.is_empty()), rows.len() as u64),
+        None => Evidence::Figure(known.filter(|_| tags.is_empty()), requests.len() as u64),
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::fixture::TestRequest;
     use crate::judge::fixture::{check, failed, ok, sample};
     use llmscen_core::check::Op;
 
-    fn of(check: &Check, rows: Vec<Row>) -> Evidence {
+    fn of(check: &Check, rows: Vec<TestRequest>) -> Evidence {
         Evidence::of(check, &sample(rows))
     }
 
@@ -147,12 +129,12 @@ mod tests {
 
     #[test]
     fn users_who_left_are_no_errors_and_count_for_what_they_saw() {
-        let left = Row { left: true, ok: false, ..ok(Metric::Ttft, 9.0) };
+        let left = TestRequest { left: true, ok: false, ..ok(Metric::Ttft, 9.0) };
         let rows = || vec![ok(Metric::Ttft, 4.0), left.clone(), failed()];
         let errors = check(Metric::ErrorRate, None, Op::Less, 0.1);
         assert_eq!(of(&errors, rows()), Evidence::Share { hits: 1, n: 2 });
         let limits = [RequestLimit { metric: Metric::Ttft, op: Op::Less, limit: 99.0 }];
-        assert_eq!(goodput_flags(&rows(), &limits), [true, false]);
+        assert_eq!(goodput_flags(&sample(rows()).requests, &limits), [true, false]);
         let scheduled = |metric, stat| Check { of: Of::Scheduled, ..check(metric, Some(stat), Op::Less, 5.0) };
         let worst = f64::INFINITY;
         assert_eq!(of(&scheduled(Metric::Ttft, Stat::Max), rows()), Evidence::Values(vec![4.0, 9.0, worst], Stat::Max));
@@ -164,7 +146,12 @@ mod tests {
     #[test]
     fn tags_leave_out_the_other_rows() {
         let mut wanted = check(Metric::ErrorRate, None, Op::Less, 0.1);
-        let rows = || vec![Row { model: "a".into(), ..failed() }, Row { round: 1, model: "b".into(), ..ok(Metric::Ttft, 1.0) }];
+        let rows = || {
+            vec![
+                TestRequest { model: "a".into(), ..failed() },
+                TestRequest { round: 1, model: "b".into(), ..ok(Metric::Ttft, 1.0) },
+            ]
+        };
         let mut with = |tag: &str, value: &str| {
             let Subject::Metric { tags, .. } = &mut wanted.subject else { unreachable!() };
             *tags = vec![(tag.into(), value.into())];
@@ -177,7 +164,7 @@ mod tests {
 
     #[test]
     fn gaps_pool_over_requests() {
-        let row = |gaps: &[f64]| Row { gaps: gaps.to_vec(), ..ok(Metric::Ttft, 1.0) };
+        let row = |gaps: &[f64]| TestRequest { gaps: gaps.to_vec(), ..ok(Metric::Ttft, 1.0) };
         let wanted = check(Metric::Itl, Some(Stat::Quantile(0.5)), Op::Less, 5.0);
         let seen = of(&wanted, vec![row(&[1.0, 2.0]), row(&[]), row(&[3.0])]);
         assert_eq!(seen, Evidence::Values(vec![1.0, 2.0, 3.0], Stat::Quantile(0.5)));

@@ -3,11 +3,11 @@
 use crate::judge::design_effect;
 use crate::judge::evidence::Evidence;
 use crate::judge::point::estimate;
+use crate::sample::Sample;
 use llmscen_core::baseline::{Baseline, Figure};
 use llmscen_core::baseline::{Noise, USUAL};
 use llmscen_core::check::Check;
 use llmscen_core::metric::{Metric, Stat};
-use llmscen_core::sample::Sample;
 use llmscen_core::stats::comparison::{Group, detectable, detectable_by_one};
 use llmscen_core::stats::design::Dependence;
 use llmscen_core::stats::interval::quantile_ends;

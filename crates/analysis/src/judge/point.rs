@@ -1,6 +1,5 @@
 //! Point estimates, why a limit is judged by one, and limits on figures of which only a bound is known.
 
-use crate::judge::counted::value_at;
 use crate::judge::evidence::Evidence;
 use crate::judge::rule::Opinion;
 use llmscen_core::check::{Check, Op, Ruling, Subject};
@@ -22,7 +21,7 @@ pub(super) fn estimate(evidence: &mut Evidence) -> (Option<f64>, u64) {
 fn statistic(values: &mut [f64], stat: Stat) -> Option<f64> {
     match stat {
         _ if values.is_empty() => None,
-        Stat::Quantile(p) => value_at(values, quantile::rank(values.len(), p)),
+        Stat::Quantile(p) => quantile::select_quantile(values, p),
         Stat::Mean => moments::mean(values),
         Stat::Min => values.iter().copied().reduce(f64::min),
         Stat::Max => values.iter().copied().reduce(f64::max),

@@ -1,12 +1,13 @@
 //! Limits on means and throughputs, by batches with Student's t.
 
 use crate::judge::rule::Opinion;
+use crate::measured_requests::MeasuredRequest;
+use crate::sample::{Amounts, Flow, Sample};
 use llmscen_core::check::{Check, Ruling};
-use llmscen_core::metric::{Metric, Scope};
-use llmscen_core::sample::{Amounts, Flow, Row, Sample};
+use llmscen_core::metric::Metric;
 use llmscen_core::stats::design::{Unit, ratio};
 use llmscen_core::stats::long_run::{self, Arrivals, BINS, LEAST, LongRun, ROUNDS};
-use llmscen_core::stats::quantile::{Method, quantile, sort};
+use llmscen_core::stats::quantile::select_quantile;
 
 /// Judges a ratio with the point estimate `observed`, at confidence `level`.
 pub(super) fn judge_ratio(check: &Check, units: &Units, observed: f64, level: f64) -> Opinion {
@@ -66,37 +67,41 @@ pub(super) struct Units {
 }
 
 /// For the mean of a metric over ok rows; for gaps, a request brings all of its own.
-pub(super) fn mean_units(rows: &[&Row], metric: Metric) -> Units {
-    let unit = |row: &&Row| match metric.per() {
-        _ if !row.counts(metric) => None,
-        Scope::Gap => (!row.gaps.is_empty()).then(|| Unit { amount: row.gaps.iter().sum(), weight: row.gaps.len() as f64 }),
-        Scope::Request | Scope::Case => row.values.get(&metric).map(|&amount| Unit { amount, weight: 1.0 }),
+pub(super) fn mean_units(requests: &[MeasuredRequest<'_>], metric: Metric) -> Units {
+    let unit = |request: &MeasuredRequest<'_>| {
+        let values = request.samples(metric);
+        (!values.is_empty()).then(|| (request.round(), Unit { amount: values.iter().sum(), weight: values.len() as f64 }))
     };
-    of_requests(rows.iter().filter_map(|row| Some((row.round, unit(row)?))).unzip())
+    of_requests(requests.iter().filter_map(unit).unzip())
 }
 
-/// For a throughput, or the mean throughput of a user, over the requests with all of the tags that `tagged` asks for; None for a
-/// metric that is neither.
-pub(super) fn throughput_units(rows: &[&Row], metric: Metric, sample: &Sample, tagged: impl Fn(&Row) -> bool) -> Option<Units> {
+/// For a throughput, or the mean throughput of a user, over the requests that `tags` selects; None for a metric that is neither.
+pub(super) fn throughput_units(
+    requests: &[MeasuredRequest<'_>],
+    metric: Metric,
+    sample: &Sample,
+    tags: &[(String, String)],
+) -> Option<Units> {
     let scale = match metric {
         Metric::OutputTpsPerUser => {
-            let unit = |row: &&Row| Some((row.round, Unit { amount: row.user_tps()?, weight: 1.0 }));
-            return Some(of_requests(rows.iter().filter_map(unit).unzip()));
+            let unit = |request: &MeasuredRequest<'_>| Some((request.round(), Unit { amount: request.user_tps()?, weight: 1.0 }));
+            return Some(of_requests(requests.iter().filter_map(unit).unzip()));
         }
         Metric::RequestThroughput | Metric::OutputTps | Metric::TotalTps => 1.0,
         Metric::OutputTpsPerGpu => per_gpu(sample),
         _ => return None,
     };
-    let known = rows.iter().any(|row| row.ok && row.credit(metric).is_some()) || metric == Metric::RequestThroughput;
+    let known =
+        requests.iter().any(|request| request.ok() && request.credit(metric).is_some()) || metric == Metric::RequestThroughput;
     if !known || scale <= 0.0 {
         return Some(Units::default());
     }
-    let flows: Vec<&Flow> = sample.flows.iter().filter(|flow| tagged(&flow.like)).collect();
+    let flows: Vec<&Flow> = sample.flows.iter().filter(|flow| flow.tags().match_all(tags)).collect();
     let ended: f64 = flows.iter().flat_map(|flow| flow.bins.values()).map(|own| own.ended).sum();
-    let arrivals = arrivals(&flows, &sample.sending, |own| own.of(metric));
+    let arrivals = arrivals(&flows, &sample.sending, |bin| bin.amount(metric));
     let seen = long_run::rate(&arrivals, request_seconds(sample)).map(|own| own.scaled(scale));
     Some(Units {
-        n: rows.len() as u64,
+        n: requests.len() as u64,
         counted: ended as u64,
         by_round: arrivals.len() >= ROUNDS,
         observed: seen.as_ref().map(|own| own.value),
@@ -108,7 +113,7 @@ pub(super) fn throughput_units(rows: &[&Row], metric: Metric, sample: &Sample, t
 fn arrivals(flows: &[&Flow], sending: &[f64], amount: impl Fn(&Amounts) -> f64) -> Vec<Arrivals> {
     let of_round = |(round, seconds): (usize, &f64)| {
         let mut bins = vec![0.0; BINS];
-        for (bin, own) in flows.iter().filter(|flow| flow.like.round as usize == round).flat_map(|flow| &flow.bins) {
+        for (bin, own) in flows.iter().filter(|flow| flow.round as usize == round).flat_map(|flow| &flow.bins) {
             if let Some(sum) = bins.get_mut(usize::from(*bin)) {
                 *sum += amount(own);
             }
@@ -120,9 +125,9 @@ fn arrivals(flows: &[&Flow], sending: &[f64], amount: impl Fn(&Amounts) -> f64) 
 
 /// What a request of the sample takes, its median in seconds; 0 where none succeeded.
 fn request_seconds(sample: &Sample) -> f64 {
-    let mut took: Vec<f64> = sample.rows.iter().filter(|row| row.ok).map(|row| row.busy_ms / 1e3).collect();
-    sort(&mut took);
-    quantile(&took, 0.5, Method::NearestRank).unwrap_or(0.0)
+    let mut took: Vec<f64> =
+        sample.requests.iter().filter(|request| request.ok()).map(|request| request.busy_ms() / 1e3).collect();
+    select_quantile(&mut took, 0.5).unwrap_or(0.0)
 }
 
 /// One over the number of GPUs; 0 where it is not known.

@@ -2,10 +2,10 @@
 
 use crate::judge::compare::comparable;
 use crate::judge::figure::figure;
+use crate::sample::Sample;
 use llmscen_core::check::{Check, Confidence, Of, Ruling, Subject, Verdict};
 use llmscen_core::compare::Measure;
 use llmscen_core::metric::Metric;
-use llmscen_core::sample::Sample;
 use llmscen_core::stats::comparison::Group;
 use llmscen_core::stats::distributions::t_quantile;
 

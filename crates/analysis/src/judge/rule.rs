@@ -1,17 +1,17 @@
 //! One check of one case, ruled.
 
-use crate::judge::counted::{Samples, judge_quantile, judge_share, stricter, value_at};
+use crate::judge::counted::{Samples, judge_quantile, judge_share, stricter};
 use crate::judge::design_effect;
 use crate::judge::evidence::{self, Evidence, goodput_flags};
 use crate::judge::point::{estimate, judge_bounded, reason};
 use crate::judge::ratio::judge_ratio;
 use crate::judge::relative::judge_relative;
+use crate::sample::Sample;
 use llmscen_core::check::{Check, Confidence, NoData, Of, RequestLimit, Ruling, Subject, Verdict};
 use llmscen_core::early_stop::Aborted;
 use llmscen_core::load::Shape;
 use llmscen_core::metric::{Metric, Scope, Stat};
-use llmscen_core::sample::Sample;
-use llmscen_core::stats::quantile::rank;
+use llmscen_core::stats::quantile::select_quantile;
 use llmscen_core::stats::quantile_bound::Decision;
 
 /// The note of a verdict that the self-audit invalidates.
@@ -27,7 +27,7 @@ const FORGETS: f64 = 100.0;
 pub fn rule(check: &Check, sample: &Sample, conditions: &Conditions) -> Verdict {
     let opinion = opinion(check, sample, conditions);
     let valid = conditions.valid;
-    let ran = !sample.rows.is_empty() || sample.counts.warmup > 0;
+    let ran = !sample.requests.is_empty() || sample.counts.warmup > 0;
     let why = if ran { REJECTED } else { "did not run" };
     let valid = valid || is_of_startup(check) && opinion.observed.is_some();
     let audit = (!valid).then_some(why);
@@ -97,14 +97,14 @@ fn few(check: &Check, opinion: &Opinion) -> Option<String> {
 fn bounded(check: &Check, sample: &Sample) -> bool {
     let gaps = matches!(&check.subject, Subject::Metric { metric, .. } if metric.per() == Scope::Gap);
     let with_failed = matches!(&check.subject, Subject::Goodput(_)) || check.of == Of::Scheduled;
-    !gaps && (!with_failed || sample.rows.iter().all(|row| row.ok || row.left))
+    !gaps && (!with_failed || sample.requests.iter().all(|request| request.ok() || request.left()))
 }
 
 /// Whether the queue of an open loop forgets within a small part of the run. The requests above the median show that better than the
 /// few above a high quantile.
 fn forgets(check: &Check, sample: &Sample, evidence: &Evidence, level: f64) -> bool {
     let Evidence::Values(values, _) = evidence else { return false };
-    let middle = value_at(&mut values.clone(), rank(values.len(), 0.5));
+    let middle = select_quantile(&mut values.clone(), 0.5);
     middle.is_some_and(|middle| {
         let dependence = design_effect::dependence(check, sample, evidence, middle);
         !dependence.long && values.len() as f64 / dependence.effect(level) >= FORGETS
@@ -116,7 +116,7 @@ fn strict_hits(check: &Check, sample: &Sample, margin: f64) -> Option<u64> {
     let Subject::Goodput(limits) = &check.subject else { return None };
     let limits: Vec<RequestLimit> =
         limits.iter().map(|one| RequestLimit { limit: stricter(one.op, one.limit, margin), ..*one }).collect();
-    let hits = || goodput_flags(&sample.rows, &limits).into_iter().filter(|good| *good).count() as u64;
+    let hits = || goodput_flags(&sample.requests, &limits).into_iter().filter(|good| *good).count() as u64;
     (!check.op.is_ceiling()).then(hits)
 }
 
@@ -135,7 +135,10 @@ fn without_data(check: &Check, sample: &Sample) -> Opinion {
 /// Whether a throughput is missing although requests succeeded.
 fn has_no_window(check: &Check, sample: &Sample) -> bool {
     let windowed = matches!(&check.subject, Subject::Metric { metric, .. } if Metric::WINDOWED.contains(metric));
-    windowed && sample.rows.iter().any(|row| row.ok) && !sample.sending.is_empty() && sample.sending.iter().all(|own| *own <= 0.0)
+    windowed
+        && sample.requests.iter().any(|request| request.ok())
+        && !sample.sending.is_empty()
+        && sample.sending.iter().all(|own| *own <= 0.0)
 }
 
 /// What one kind of evidence says.

@@ -22,7 +22,7 @@ mod sample {
         let seen = sample(&table("a", &rows), &facts(&case(Shape::Closed { users: 1 })));
         let failures = BTreeMap::from([(FailureKind::Cancelled, 1), (FailureKind::Dropped, 2)]);
         let known = Counts { scheduled: 4, ok: 1, failed: 1, dropped: 2, failures, warmup: 1, ..Counts::default() };
-        assert_eq!((seen.counts, seen.rows.len()), (known, 4));
+        assert_eq!((seen.counts, seen.requests.len()), (known, 4));
     }
 
     #[test]
@@ -86,7 +86,10 @@ mod sample {
         let (a, b) = (outcome(0), outcome(1));
         let rows = [("b", 0, &a), ("a", 2, &b)].map(|(case, round, outcome)| Tagged { case, round, shard: 0, outcome });
         let seen = sample(&Table::build(rows), &facts(&case(Shape::Burst)));
-        assert_eq!((seen.windows, seen.rows.len(), seen.rows[0].round), (vec![0.0, 0.0, 0.082], 1, 2));
+        assert_eq!(
+            (seen.windows, seen.requests.len(), seen.requests.iter().next().unwrap().round()),
+            (vec![0.0, 0.0, 0.082], 1, 2)
+        );
     }
 }
 

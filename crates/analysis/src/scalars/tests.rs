@@ -75,7 +75,7 @@ mod scalars {
         let case = case(Shape::Closed { users: 2 });
         let rows = [warmup(stream(0, 0, &[100, 300])), stream(1, 100, &[200])];
         let seen = sample(&table("a", &rows), &facts(&case));
-        assert_eq!((seen.rows.len(), seen.counts.warmup), (1, 1));
+        assert_eq!((seen.requests.len(), seen.counts.warmup), (1, 1));
         assert_eq!((seen.scalars[&Metric::ConcurrencyMean], seen.scalars[&Metric::Window]), (2.0, 0.1));
         assert_eq!(seen.scalars[&Metric::OutputTpsWithDrain], 10.0);
     }
@@ -107,12 +107,12 @@ mod scalars {
 
 mod hardware {
     use super::super::*;
+    use crate::Sample;
     use crate::fixture::{case, facts, stream, table};
     use crate::sample::sample;
     use llmscen_core::load::Shape;
     use llmscen_core::outcome::Outcome;
     use llmscen_core::plan::Case;
-    use llmscen_core::sample::Sample;
     use llmscen_core::signal::Signal;
     use llmscen_core::telemetry::{Reading, Recorded, Source};
 

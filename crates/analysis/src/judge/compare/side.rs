@@ -1,14 +1,13 @@
 //! What one case of one run says about each measure, without any other run.
 
-use crate::judge::counted::value_at;
-use crate::judge::evidence::own;
 use crate::judge::ratio::{self, Units};
+use crate::measured_requests::MeasuredRequest;
+use crate::sample::{Sample, values};
 use llmscen_core::compare::{Measure, Reading};
 use llmscen_core::metric::{Metric, Scope, Stat};
-use llmscen_core::sample::{Row, Sample};
 use llmscen_core::seed::Seed;
 use llmscen_core::stats::design::Unit;
-use llmscen_core::stats::quantile::{rank, sort};
+use llmscen_core::stats::quantile::{order_statistic, select_quantile, sort};
 use llmscen_core::stats::quantile_bound::allowed;
 use llmscen_core::stats::{design, share};
 use rand::{RngExt, SeedableRng};
@@ -49,7 +48,7 @@ pub fn comparable(measure: Measure) -> bool {
 
 /// The side of a case, bounds at confidence `level` each. `seed`: of the values that an effect size is taken from.
 pub fn side(case: &str, sample: &Sample, measures: &[Measure], level: f64, seed: Seed) -> Side {
-    let rows: Vec<&Row> = sample.rows.iter().collect();
+    let requests: Vec<MeasuredRequest<'_>> = sample.requests.iter().collect();
     let mut side =
         Side { case: case.to_owned(), readings: Vec::new(), shares: Vec::new(), freedom: Vec::new(), values: BTreeMap::new() };
     // Measures of one metric stand together, so that its values are gathered once.
@@ -57,7 +56,7 @@ pub fn side(case: &str, sample: &Sample, measures: &[Measure], level: f64, seed:
     for measure in measures {
         let metric = measure.metric;
         if measure.stat.is_some() && pool.0 != Some(metric) {
-            pool = (Some(metric), pooled(&rows, metric));
+            pool = (Some(metric), values(&requests, metric));
             side.values.insert(metric, thinned(&pool.1, seed));
         }
         let (mut share, mut freedom) = (None, f64::INFINITY);
@@ -66,24 +65,20 @@ pub fn side(case: &str, sample: &Sample, measures: &[Measure], level: f64, seed:
             ratio(units, level)
         };
         let reading = match measure.stat {
-            Some(Stat::Quantile(p)) => quantile(&rows, metric, &mut pool.1, p, level),
-            Some(_) => long_run(&ratio::mean_units(&rows, metric)),
+            Some(Stat::Quantile(p)) => quantile(&requests, metric, &mut pool.1, p, level),
+            Some(_) => long_run(&ratio::mean_units(&requests, metric)),
             None if metric == Metric::ErrorRate => {
-                let (reading, worth) = errors(&rows, level);
+                let (reading, worth) = errors(&requests, level);
                 share = worth;
                 reading
             }
-            None => long_run(&ratio::throughput_units(&rows, metric, sample, |_| true).unwrap_or_default()),
+            None => long_run(&ratio::throughput_units(&requests, metric, sample, &[]).unwrap_or_default()),
         };
         side.readings.push(reading);
         side.shares.push(share);
         side.freedom.push(freedom);
     }
     side
-}
-
-fn pooled(rows: &[&Row], metric: Metric) -> Vec<f64> {
-    rows.iter().flat_map(|row| own(row, metric).iter().copied()).collect()
 }
 
 /// One of every k neighbours by chance: every k-th would be the same gap of each request where k is a multiple of its gaps.
@@ -98,15 +93,15 @@ fn thinned(values: &[f64], seed: Seed) -> Vec<f64> {
 /// A quantile between order statistics (Woodruff, "Confidence intervals for medians and other position measures", Journal of
 /// the American Statistical Association 47, 1952): the exact binomial bounds of as many values as these are worth, where
 /// those of one request and of neighbours are not independent.
-fn quantile(rows: &[&Row], metric: Metric, values: &mut [f64], p: f64, level: f64) -> Reading {
+fn quantile(requests: &[MeasuredRequest<'_>], metric: Metric, values: &mut [f64], p: f64, level: f64) -> Reading {
     let n = values.len() as u64;
-    let Some(value) = value_at(values, rank(values.len(), p)).filter(|_| n > 0) else { return Reading::default() };
-    let over = |row: &&Row| {
-        let own = own(row, metric);
-        let amount = own.iter().filter(|one| **one > value).count() as f64;
-        (!own.is_empty()).then_some((row.round, Unit { amount, weight: own.len() as f64 }))
+    let Some(value) = select_quantile(values, p).filter(|_| n > 0) else { return Reading::default() };
+    let over = |request: &MeasuredRequest<'_>| {
+        let samples = request.samples(metric);
+        let amount = samples.iter().filter(|sample| **sample > value).count() as f64;
+        (!samples.is_empty()).then_some((request.round(), Unit { amount, weight: samples.len() as f64 }))
     };
-    let (rounds, units): (Vec<u32>, Vec<Unit>) = rows.iter().filter_map(over).unzip();
+    let (rounds, units): (Vec<u32>, Vec<Unit>) = requests.iter().filter_map(over).unzip();
     let design = design::dependence(&units, &rounds).times();
     let worth = ((n as f64 / design) as u64).max(1);
     Reading { value: Some(value), bounds: bounds(values, p, worth, level), n, design, replicates: 0 }
@@ -116,7 +111,7 @@ fn bounds(values: &mut [f64], p: f64, worth: u64, level: f64) -> Option<(f64, f6
     let n = values.len();
     let scaled = |count: u64| (count as f64 * n as f64 / worth as f64) as usize;
     let (over, under) = (allowed(worth, 1.0, 1.0 - p, level)?, allowed(worth, 1.0, p, level)?);
-    value_at(values, scaled(under) + 1).zip(value_at(values, n.checked_sub(scaled(over))?))
+    order_statistic(values, scaled(under) + 1).zip(order_statistic(values, n.checked_sub(scaled(over))?))
 }
 
 /// A mean or a throughput, by batches and rounds with Student's t.
@@ -127,10 +122,10 @@ fn ratio(units: &Units, level: f64) -> Reading {
 }
 
 /// The share of requests that failed, by the exact bounds of as many as these are worth: failures come in bursts.
-fn errors(rows: &[&Row], level: f64) -> (Reading, Option<(u64, u64)>) {
-    let stayed = rows.iter().filter(|row| !row.left);
+fn errors(requests: &[MeasuredRequest<'_>], level: f64) -> (Reading, Option<(u64, u64)>) {
+    let kept = requests.iter().filter(|request| !request.left());
     let (rounds, units): (Vec<u32>, Vec<Unit>) =
-        stayed.map(|row| (row.round, Unit { amount: f64::from(u8::from(!row.ok)), weight: 1.0 })).unzip();
+        kept.map(|request| (request.round(), Unit { amount: f64::from(u8::from(!request.ok())), weight: 1.0 })).unzip();
     let (hits, n) = (units.iter().map(|unit| unit.amount).sum::<f64>(), units.len() as f64);
     if n == 0.0 {
         return (Reading::default(), None);

@@ -2,9 +2,10 @@ mod compare {
     //! Small comparisons whose outcome is known.
 
     use super::super::*;
+    use crate::fixture::TestRequest;
     use crate::judge::fixture::{failed, ok, sample};
+    use crate::sample::{Amounts, Flow, Sample};
     use llmscen_core::compare::{Effect, Magnitude};
-    use llmscen_core::sample::{Amounts, Flow, Row, Sample};
     use llmscen_core::seed::Seed;
 
     const LEVEL: f64 = 0.975;
@@ -21,7 +22,7 @@ mod compare {
         side(case, sample, measures, LEVEL, Seed(1))
     }
 
-    fn one(base: Vec<Row>, other: Vec<Row>, measure: Measure, allowed: f64) -> Contrast {
+    fn one(base: Vec<TestRequest>, other: Vec<TestRequest>, measure: Measure, allowed: f64) -> Contrast {
         let runs = [base, other].map(|rows| vec![of("a", &sample(rows), &[measure])]);
         let mut all = contrasts(&runs, &[measure], LEVEL);
         settle(&mut all, Correction::Holm, 0.05, allowed);
@@ -29,7 +30,7 @@ mod compare {
     }
 
     /// 1 … n milliseconds times `scale`, shuffled so that neighbours are unlike.
-    fn spread(n: u32, scale: f64) -> Vec<Row> {
+    fn spread(n: u32, scale: f64) -> Vec<TestRequest> {
         (0..n).map(|index| ok(Metric::E2e, f64::from(index * 7919 % n + 1) * scale)).collect()
     }
 
@@ -79,15 +80,15 @@ mod compare {
     #[test]
     fn a_throughput_that_falls_to_nothing_is_a_regression() {
         let rate = measure(Metric::RequestThroughput, None);
-        let side = |rows: Vec<Row>| {
-            let bin = |(place, row): (usize, &Row)| {
+        let side = |rows: Vec<TestRequest>| {
+            let bin = |(place, row): (usize, &TestRequest)| {
                 (place as u16, Amounts { ended: 1.0, requests: f64::from(u8::from(row.ok)), ..Amounts::default() })
             };
             let flow = Flow { bins: rows.iter().enumerate().map(bin).collect(), ..Flow::default() };
             vec![of("a", &Sample { sending: vec![10.0], flows: vec![flow], ..sample(rows) }, &[rate])]
         };
-        let lost = || (0..200).map(|_| Row { busy_ms: 1.0, ..failed() }).collect::<Vec<_>>();
-        let found = |base: Vec<Row>, other: Vec<Row>| {
+        let lost = || (0..200).map(|_| TestRequest { busy_ms: 1.0, ..failed() }).collect::<Vec<_>>();
+        let found = |base: Vec<TestRequest>, other: Vec<TestRequest>| {
             let mut all = contrasts(&[side(base), side(other)], &[rate], LEVEL);
             settle(&mut all, Correction::Holm, 0.05, 0.05);
             all.remove(0)
@@ -110,7 +111,7 @@ mod compare {
     #[test]
     fn five_rounds_are_enough_for_bounds() {
         let rounds = |scale: f64| {
-            (0..50u32).map(|at| Row { round: at / 10, ..ok(Metric::E2e, scale * f64::from(100 + at % 7)) }).collect()
+            (0..50u32).map(|at| TestRequest { round: at / 10, ..ok(Metric::E2e, scale * f64::from(100 + at % 7)) }).collect()
         };
         let seen = one(rounds(1.0), rounds(1.5), measure(Metric::E2e, Some(Stat::Mean)), 0.05);
         assert_eq!((seen.finding, seen.p.is_some_and(|p| p < 1e-6)), (Finding::Regression, true));
@@ -139,7 +140,7 @@ mod compare {
             let gap = move |row: u32, at: u32| {
                 f64::from(((if alike { row } else { row * 40 + at }).wrapping_mul(2_654_435_761) >> 16) % 4000 + 1)
             };
-            let row = move |row| Row { gaps: (0..40).map(|at| gap(row, at)).collect(), ..ok(Metric::Ttft, 1.0) };
+            let row = move |row| TestRequest { gaps: (0..40).map(|at| gap(row, at)).collect(), ..ok(Metric::Ttft, 1.0) };
             sample((0..100).map(row).collect())
         };
         let [alike, free] = [true, false].map(|alike| of("a", &rows(alike), &[median(Metric::Itl)]).readings[0]);

@@ -1,15 +1,15 @@
 mod figure {
     use super::super::*;
+    use crate::fixture::TestRequest;
     use crate::judge::fixture::{check, failed, goodput, ok, sample};
     use llmscen_core::check::Op;
     use llmscen_core::metric::Metric;
-    use llmscen_core::sample::Row;
 
-    fn of(check: &Check, rows: Vec<Row>) -> Option<Figure> {
+    fn of(check: &Check, rows: Vec<TestRequest>) -> Option<Figure> {
         figure(check, &sample(rows), &[0.9, 0.95])
     }
 
-    fn waits() -> Vec<Row> {
+    fn waits() -> Vec<TestRequest> {
         // 1 to 100, neighbours unlike.
         (0..100).map(|index| ok(Metric::Ttft, f64::from(index * 37 % 100 + 1))).collect()
     }

@@ -1,10 +1,10 @@
 mod relative {
     use super::super::*;
+    use crate::fixture::TestRequest;
     use crate::judge::fixture::{check, conditions, failed, goodput, ok, sample};
     use crate::judge::rule;
     use llmscen_core::check::{Of, Op, Verdict};
     use llmscen_core::metric::Stat;
-    use llmscen_core::sample::Row;
 
     fn to(check: Check, factor: f64, known: Option<Known>) -> Check {
         let relative = Relative { to: Against::Baseline, factor, known };
@@ -19,11 +19,11 @@ mod relative {
         to(check(Metric::Ttft, Some(Stat::Quantile(0.5)), Op::AtMost, 0.0), factor, known)
     }
 
-    fn ruled(check: &Check, rows: Vec<Row>) -> Verdict {
+    fn ruled(check: &Check, rows: Vec<TestRequest>) -> Verdict {
         rule(check, &sample(rows), &conditions(true))
     }
 
-    fn waits(n: u32) -> Vec<Row> {
+    fn waits(n: u32) -> Vec<TestRequest> {
         // From 90 to 110, neighbours unlike.
         (0..n).map(|i| ok(Metric::Ttft, 90.0 + 20.0 * f64::from(i * 7919 % n) / f64::from(n))).collect()
     }
@@ -105,25 +105,25 @@ mod relative {
 
 mod prediction {
     use super::super::*;
+    use crate::fixture::TestRequest;
     use crate::judge::fixture::{check, conditions, failed, goodput, ok, sample};
     use crate::judge::rule;
     use llmscen_core::baseline::Against;
     use llmscen_core::check::{Check, Op, Ruling, Verdict};
     use llmscen_core::metric::{Metric, Stat};
-    use llmscen_core::sample::Row;
 
     fn known(value: f64, reach: f64) -> Known {
         let (low, high) = (value * (-reach).exp(), value * reach.exp());
         Known { value, low: Some(low), high: Some(high), n: Some(400), spread: Some(Spread { runs: 10, reach }) }
     }
 
-    fn ruled(check: Check, factor: f64, known: Known, rows: Vec<Row>) -> Verdict {
+    fn ruled(check: Check, factor: f64, known: Known, rows: Vec<TestRequest>) -> Verdict {
         let relative = Relative { to: Against::Baseline, factor, known: Some(known) };
         let check = Check { limit: relative.limit(), relative: Some(relative), ..check };
         rule(&check, &sample(rows), &conditions(true))
     }
 
-    fn waits(value: f64) -> Vec<Row> {
+    fn waits(value: f64) -> Vec<TestRequest> {
         (0..400).map(|_| ok(Metric::Ttft, value)).collect()
     }
 

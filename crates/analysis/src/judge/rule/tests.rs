@@ -1,8 +1,8 @@
 mod rule {
     use super::super::*;
+    use crate::fixture::TestRequest;
     use crate::judge::fixture::{check, conditions, failed, goodput, ok, sample};
     use llmscen_core::check::Op;
-    use llmscen_core::sample::Row;
     use llmscen_core::signal::Signal;
     use llmscen_core::telemetry::SignalStat;
     use proptest::prelude::*;
@@ -33,11 +33,11 @@ mod rule {
         assert_eq!([note(0.99, 1000), note(0.95, 999), note(0.99, 298)], [None, None, None]);
     }
 
-    fn ruled(check: &Check, rows: Vec<Row>) -> Verdict {
+    fn ruled(check: &Check, rows: Vec<TestRequest>) -> Verdict {
         rule(check, &sample(rows), &conditions(true))
     }
 
-    fn latencies(values: impl IntoIterator<Item = f64>) -> Vec<Row> {
+    fn latencies(values: impl IntoIterator<Item = f64>) -> Vec<TestRequest> {
         values.into_iter().map(|value| ok(Metric::Ttft, value)).collect()
     }
 
@@ -73,7 +73,7 @@ mod rule {
 
     #[test]
     fn the_gaps_of_one_request_prove_nothing() {
-        let rows = vec![Row { gaps: vec![1.0; 1000], ..ok(Metric::Ttft, 1.0) }];
+        let rows = vec![TestRequest { gaps: vec![1.0; 1000], ..ok(Metric::Ttft, 1.0) }];
         let seen = ruled(&check(Metric::Itl, P99, Op::Less, 10.0), rows);
         let note = "1000 correlated samples carry the information of about 1; a verdict needs 20";
         assert_eq!((seen.ruling, seen.n, seen.note.as_deref()), (Ruling::Inconclusive, 1000, Some(note)));
