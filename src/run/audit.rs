@@ -209,7 +209,7 @@ impl<'a> Audited<'a> {
     /// The verdicts on the case's objectives, those INVALID that the load generator could have flipped; and what they rest on.
     pub fn verdicts(&self, (table, facts): (&Table, &CaseFacts<'_>), findings: &Findings) -> (Vec<Verdict>, Vec<ObjectiveAudit>) {
         let checks = &self.case.checks;
-        let load = judge::LoadKind::of(&self.case.load.shape);
+        let load = judge::LoadKind::of_shape(&self.case.load.shape);
         let rule = |sample: &Sample, valid: bool| -> Vec<Verdict> {
             checks.iter().map(|check| judge::rule(check, sample, &judge::Conditions { valid, load })).collect()
         };

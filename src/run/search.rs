@@ -60,7 +60,7 @@ pub fn run_search(
             let table = execution.probed.take().unwrap_or_default();
             let Some(part) = execution.manifest().parts.last() else { break };
             let own = execution.recorded.iter().filter(|own| own.case == case.id && own.round == rounds).cloned();
-            let table = table.beside(own.collect());
+            let table = table.with_telemetry(own.collect());
             let shown = shown(plan, case, (&table, part));
             if let Some(why) = execution.unanswered.clone() {
                 return Err(RunError::Gone { case: case.id.clone(), requests: shown.evidence.requests, why });
@@ -112,7 +112,7 @@ fn shown(plan: &Plan, case: &Case, (table, part): (&Table, &Part)) -> Shown {
     let audited = Audited { case: &own, parts: &[part], rounds: 1, sample: &sample, limits: &plan.audit, seed: plan.seed };
     let valid = audit(&audited).valid;
     // What measured the tool says nothing of the server.
-    let chance = if valid { judge::chance(&case.checks, &sample) } else { 0.5 };
+    let chance = if valid { judge::pass_probability(&case.checks, &sample) } else { 0.5 };
     let holds = outrun(&own, &sample).filter(|z| valid && *z > GROWS).map_or(chance, |z| chance.min(1.0 - probability(z)));
     let requests = sample.requests.len() as u64;
     let goodput = goodput(case, &sample).filter(|_| valid).unwrap_or((0.0, f64::from(u8::from(!valid)) * f64::MAX.sqrt()));
@@ -159,7 +159,7 @@ fn report(plan: &Plan, quest: &CapacitySearch, (table, manifest): (&Table, &Mani
 }
 
 fn probe((case, part, load): (&Case, &Part, f64), purpose: Purpose, seen: Shown) -> ProbeReport {
-    let conditions = judge::Conditions { valid: seen.valid, load: judge::LoadKind::of(&case.load.shape) };
+    let conditions = judge::Conditions { valid: seen.valid, load: judge::LoadKind::of_shape(&case.load.shape) };
     let rule = |check: &Check| judge::rule(check, &seen.sample, &conditions);
     let hopeless = part.probe.is_some_and(|own| own.hopeless);
     // What was cut short has no rate, and what measured the tool none of the server's.

@@ -25,8 +25,8 @@ const SPECTRA: [Metric; 4] = [Metric::Ttft, Metric::Tpot, Metric::Ntpot, Metric:
 pub fn pictures(table: &Table, facts: &CaseFacts<'_>) -> Pictures {
     let all = table.rows_of_case(&facts.case.id);
     let first: Vec<&RequestRow<'_>> = rounds(&all, facts).first().map(|round| round.measured().collect()).unwrap_or_default();
-    let ok: Vec<&RequestRow<'_>> = all.iter().filter(|fact| fact.measured() && fact.ok()).collect();
-    let waits = first.iter().filter_map(|fact| Some((secs(fact.intended()), fact.metric(Metric::E2e)?)));
+    let ok: Vec<&RequestRow<'_>> = all.iter().filter(|row| row.measured() && row.ok()).collect();
+    let waits = first.iter().filter_map(|row| Some((secs(row.intended()), row.metric(Metric::E2e)?)));
     let heat = heat_map(&waits.collect::<Vec<_>>());
     let mut gaps = Gaps::of(ok.iter().copied());
     let by_token = gaps.bands();
@@ -35,14 +35,14 @@ pub fn pictures(table: &Table, facts: &CaseFacts<'_>) -> Pictures {
 
 /// Of the metrics that exist.
 fn spectra(ok: &[&RequestRow<'_>], gaps: Gaps) -> BTreeMap<Metric, Series> {
-    let of = |metric| (metric, spectrum(&mut ok.iter().filter_map(|fact| fact.metric(metric)).collect::<Vec<_>>()));
+    let of = |metric| (metric, spectrum(&mut ok.iter().filter_map(|row| row.metric(metric)).collect::<Vec<_>>()));
     let all = SPECTRA.into_iter().map(of).chain([(Metric::Itl, spectrum(&mut gaps.pooled()))]);
     all.filter(|(_, points)| !points.is_empty()).collect()
 }
 
 /// Evenly picked requests of which both are known.
 fn prefill(ok: &[&RequestRow<'_>]) -> Series {
-    let known = |fact: &&RequestRow<'_>| Some((fact.metric(Metric::PromptTokens)?, fact.metric(Metric::TtftService)?));
+    let known = |row: &&RequestRow<'_>| Some((row.metric(Metric::PromptTokens)?, row.metric(Metric::TtftService)?));
     evenly(ok.iter().filter_map(known).collect(), PROMPTS)
 }
 
@@ -57,19 +57,19 @@ fn secs(stamp: u64) -> f64 {
 
 /// Evenly picked requests of a round, in the order in which they were due.
 fn waterfall(mut due: Vec<&RequestRow<'_>>) -> Vec<Bar> {
-    due.sort_by_key(|fact| (fact.intended(), fact.seq(), fact.turn()));
+    due.sort_by_key(|row| (row.intended(), row.seq(), row.turn()));
     evenly(due, BARS).into_iter().map(bar).collect()
 }
 
-fn bar(fact: &RequestRow<'_>) -> Bar {
+fn bar(row: &RequestRow<'_>) -> Bar {
     Bar {
-        seq: fact.seq(),
-        turn: fact.turn(),
-        intended: secs(fact.intended()),
-        sent: fact.sent().map(secs),
-        first_token: fact.answered().map(secs),
-        end: secs(fact.end()),
-        failure: fact.failure(),
+        seq: row.seq(),
+        turn: row.turn(),
+        intended: secs(row.intended()),
+        sent: row.sent().map(secs),
+        first_token: row.first_token().map(secs),
+        end: secs(row.end()),
+        failure: row.failure(),
     }
 }
 
@@ -93,8 +93,8 @@ fn timelines_of_round(round: &Round<'_, '_>, shape: &Shape) -> Timelines {
     Timelines {
         in_flight: thinned_steps(&flight),
         output_tps: token_bins(round.rows),
-        ttft_ms: sorted_by_time(round.rows.iter().filter_map(|fact| Some((secs(fact.intended()), fact.metric(Metric::Ttft)?)))),
-        failures: sorted_by_time(round.rows.iter().filter(|fact| !fact.ok() && !fact.left()).map(|fact| (secs(fact.end()), 1.0))),
+        ttft_ms: sorted_by_time(round.rows.iter().filter_map(|row| Some((secs(row.intended()), row.metric(Metric::Ttft)?)))),
+        failures: sorted_by_time(round.rows.iter().filter(|row| !row.ok() && !row.left()).map(|row| (secs(row.end()), 1.0))),
         measured: (secs(from), secs(to)),
         steady: extent(round, &flight, shape).map(|(from, to)| (secs(from), secs(to))),
     }
@@ -116,16 +116,16 @@ fn thinned_steps(flight: &Flight) -> Series {
 
 /// Tokens of ok requests by arrival, over bins of equal width; a point stands in the middle of its bin.
 fn token_bins(rows: &[RequestRow<'_>]) -> Series {
-    let streams = || rows.iter().filter(|fact| fact.ok() && !fact.events().is_empty());
-    let Some(end) = streams().map(|fact| fact.end()).max().map(secs).filter(|&end| end > 0.0) else { return Series::new() };
+    let streams = || rows.iter().filter(|row| row.ok() && !row.events().is_empty());
+    let Some(end) = streams().map(|row| row.end()).max().map(secs).filter(|&end| end > 0.0) else { return Series::new() };
     let bins = ((end / LEAST_BIN).ceil() as usize).clamp(1, MOST_BINS);
     let width = end / bins as f64;
     let mut tokens = vec![0.0; bins];
-    for fact in streams() {
-        for (place, &event) in fact.events().iter().enumerate() {
+    for row in streams() {
+        for (place, &event) in row.events().iter().enumerate() {
             let bin = ((secs(event) / width) as usize).min(bins - 1);
             if let Some(tokens) = tokens.get_mut(bin) {
-                *tokens += fact.event_weight(place);
+                *tokens += row.tokens_of_event(place);
             }
         }
     }
@@ -232,7 +232,7 @@ pub(super) struct Gaps {
 impl Gaps {
     /// Of these requests.
     pub(super) fn of<'a>(facts: impl Iterator<Item = &'a RequestRow<'a>> + Clone) -> Gaps {
-        let longest = facts.clone().map(|fact| fact.events().len()).max().unwrap_or(0);
+        let longest = facts.clone().map(|row| row.events().len()).max().unwrap_or(0);
         let edges = place_edges(longest);
         let mut steps = vec![Vec::new(); edges.len().saturating_sub(1)];
         let step_of: Vec<usize> = (0..=longest).map(|place| edges.partition_point(|&edge| edge <= place)).collect();
@@ -242,7 +242,7 @@ impl Gaps {
                 step.push(gap);
             }
         };
-        facts.for_each(|fact| visit_gaps(fact, &mut put));
+        facts.for_each(|row| visit_gaps(row, &mut put));
         Gaps { edges, steps }
     }
 
@@ -276,16 +276,16 @@ fn place_edges(longest: usize) -> Vec<usize> {
     [128, 64, 32, 16, 8, 4].map(cut).into_iter().find(|edges| edges.len() <= PLACE_STEPS + 1).unwrap_or_else(|| cut(2))
 }
 
-fn visit_gaps(fact: &RequestRow<'_>, put: &mut impl FnMut(usize, f64)) {
+fn visit_gaps(row: &RequestRow<'_>, put: &mut impl FnMut(usize, f64)) {
     let ms = |earlier: u64, later: u64| later.saturating_sub(earlier) as f64 / 1e6;
-    if fact.choices().is_empty() {
-        let pairs = fact.events().iter().zip(fact.events().iter().skip(1));
+    if row.choices().is_empty() {
+        let pairs = row.events().iter().zip(row.events().iter().skip(1));
         pairs.zip(2..).for_each(|((&earlier, &later), place)| put(place, ms(earlier, later)));
         return;
     }
     let mut latest: BTreeMap<u32, (usize, u64)> = BTreeMap::new();
-    for (place, &event) in fact.events().iter().enumerate() {
-        let own = latest.entry(fact.choices().get(place).copied().unwrap_or(0)).or_insert((0, event));
+    for (place, &event) in row.events().iter().enumerate() {
+        let own = latest.entry(row.choices().get(place).copied().unwrap_or(0)).or_insert((0, event));
         if own.0 > 0 {
             put(own.0 + 1, ms(own.1, event));
         }

@@ -30,7 +30,7 @@ pub(super) struct Flight(pub(super) Vec<(u64, u32)>);
 impl Flight {
     /// Of these rows.
     pub(super) fn of(rows: &[RequestRow<'_>]) -> Flight {
-        let spans = rows.iter().filter_map(|fact| fact.sent().filter(|&sent| sent < fact.end()).map(|sent| (sent, fact.end())));
+        let spans = rows.iter().filter_map(|row| row.sent().filter(|&sent| sent < row.end()).map(|sent| (sent, row.end())));
         let mut edges: Vec<(u64, i32)> = spans.flat_map(|(sent, end)| [(sent, 1), (end, -1)]).collect();
         edges.sort_unstable();
         let mut steps = vec![(0, 0)];
@@ -97,7 +97,7 @@ pub(super) struct Steady {
 /// The steady state of one round.
 pub(super) fn steady(round: &Round<'_, '_>, flight: &Flight, shape: &Shape) -> Steady {
     let spans = spans(round, flight, shape);
-    let tokens = round.rows.iter().filter(|fact| fact.ok()).map(|fact| tokens_in(fact, &spans));
+    let tokens = round.rows.iter().filter(|row| row.ok()).map(|row| tokens_in(row, &spans));
     Steady { tokens: tokens.sum(), seconds: spans.iter().map(|(from, to)| (to - from) as f64 / 1e9).sum() }
 }
 
@@ -105,7 +105,7 @@ pub(super) fn steady(round: &Round<'_, '_>, flight: &Flight, shape: &Shape) -> S
 /// None where nothing was in flight, where the plan itself changes the load, and where requests in flight and TTFT only grew.
 pub(super) fn extent(round: &Round<'_, '_>, flight: &Flight, shape: &Shape) -> Option<(u64, u64)> {
     let (from, to) = round.window.filter(|_| !changes(shape))?;
-    let last_sent = || round.rows.iter().filter_map(|fact| fact.sent()).max();
+    let last_sent = || round.rows.iter().filter_map(|row| row.sent()).max();
     let until = round.part.and_then(|part| part.sending_until_ns).or_else(last_sent)?;
     let spans = spans_in((from, to.min(until)), flight, shape);
     let extent = spans.first().zip(spans.last()).map(|(first, last)| (first.0, last.1));
@@ -129,9 +129,9 @@ pub(super) fn changes(shape: &Shape) -> bool {
 
 /// Whether requests in flight and TTFT both only grew in this span, by the test that ends a saturated case.
 fn grows(round: &Round<'_, '_>, flight: &Flight, (from, to): (u64, u64)) -> bool {
-    let waited = |fact: &RequestRow<'_>| fact.metric(Metric::Ttft).or_else(|| fact.metric(Metric::E2e));
-    let within = round.rows.iter().filter(|fact| fact.ok() && (from..=to).contains(&fact.end()));
-    let mut seen: Vec<(u64, f64)> = within.filter_map(|fact| Some((fact.end(), waited(fact)?))).collect();
+    let waited = |row: &RequestRow<'_>| row.metric(Metric::Ttft).or_else(|| row.metric(Metric::E2e));
+    let within = round.rows.iter().filter(|row| row.ok() && (from..=to).contains(&row.end()));
+    let mut seen: Vec<(u64, f64)> = within.filter_map(|row| Some((row.end(), waited(row)?))).collect();
     seen.sort_by_key(|one| one.0);
     let mut drift = Drift::default();
     seen.iter().any(|&(end, waited)| drift.take(end as f64 / 1e9, [f64::from(flight.level(end)), waited]).is_some())
@@ -165,11 +165,11 @@ fn joined(spans: impl Iterator<Item = (u64, u64)>) -> Vec<(u64, u64)> {
 }
 
 /// Tokens of the events in the spans. What arrives at an instant was made before it: a span holds its end, not its beginning.
-fn tokens_in(fact: &RequestRow<'_>, spans: &[(u64, u64)]) -> f64 {
-    let (Some(&first), Some(&last)) = (fact.events().first(), fact.events().last()) else { return 0.0 };
+fn tokens_in(row: &RequestRow<'_>, spans: &[(u64, u64)]) -> f64 {
+    let (Some(&first), Some(&last)) = (row.events().first(), row.events().last()) else { return 0.0 };
     let near = spans.iter().skip(spans.partition_point(|span| span.1 < first)).take_while(|span| span.0 < last);
-    let until = |at: u64| fact.events().partition_point(|&event| event <= at);
-    near.map(|&(from, to)| fact.tokens_in(until(from)..until(to))).sum()
+    let until = |at: u64| row.events().partition_point(|&event| event <= at);
+    near.map(|&(from, to)| row.tokens_of_events(until(from)..until(to))).sum()
 }
 
 #[cfg(test)]

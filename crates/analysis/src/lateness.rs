@@ -71,10 +71,10 @@ pub fn lateness(table: &Table, facts: &CaseFacts<'_>, accepted: Accepted) -> Opt
     let stalls: BTreeMap<u32, Stalls> = facts.parts.iter().filter_map(own).collect();
     let none = Stalls::default();
     let mut rows = BTreeMap::new();
-    for fact in table.rows_of_case(&facts.case.id).iter().filter(|fact| fact.measured()) {
-        let late = late(fact, stalls.get(&fact.round()).unwrap_or(&none), accepted);
+    for row in table.rows_of_case(&facts.case.id).iter().filter(|row| row.measured()) {
+        let late = late(row, stalls.get(&row.round()).unwrap_or(&none), accepted);
         if !late.is_none() {
-            rows.insert((fact.round(), fact.seq(), fact.turn()), late);
+            rows.insert((row.round(), row.seq(), row.turn()), late);
         }
     }
     (!rows.is_empty()).then_some(Lateness { rows })
@@ -110,44 +110,44 @@ impl Stalls {
     }
 }
 
-fn late(fact: &RequestRow<'_>, stalls: &Stalls, accepted: Accepted) -> Late {
+fn late(row: &RequestRow<'_>, stalls: &Stalls, accepted: Accepted) -> Late {
     let at = |stamp: Option<u64>| stamp.map_or(0.0, |stamp| stalls.at(stamp));
-    let delay = fact.metric(Metric::ScheduleLag).filter(|_| !accepted.delays).unwrap_or(0.0);
+    let delay = row.metric(Metric::ScheduleLag).filter(|_| !accepted.delays).unwrap_or(0.0);
     let mut late = Late { delay, ..Late::default() };
     if !stalls.stalls.is_empty() {
-        (late.first, late.chunk, late.end) = (at(fact.answered()), at(fact.first_chunk()), stalls.at(fact.end()));
-        late.answer = at(fact.first_answer());
-        late.sent = at(fact.sent());
-        late.pace = pace(fact, stalls);
-        late.gaps = gaps(fact, stalls);
+        (late.first, late.chunk, late.end) = (at(row.first_token()), at(row.first_chunk()), stalls.at(row.end()));
+        late.answer = at(row.first_answer());
+        late.sent = at(row.sent());
+        late.pace = pace(row, stalls);
+        late.gaps = gaps(row, stalls);
     }
-    late.own_failure = fact.failure().is_some_and(|kind| match kind {
+    late.own_failure = row.failure().is_some_and(|kind| match kind {
         FailureKind::ToolStall => true,
-        FailureKind::Connect => [Failure::NO_FILES, Failure::NO_PORTS].iter().any(|own| fact.message().contains(own)),
+        FailureKind::Connect => [Failure::NO_FILES, Failure::NO_PORTS].iter().any(|own| row.message().contains(own)),
         FailureKind::TimeoutConnect | FailureKind::TimeoutRead | FailureKind::TimeoutTotal => late.end > 0.0,
         _ => false,
     });
     late
 }
 
-fn pace(fact: &RequestRow<'_>, stalls: &Stalls) -> (f64, f64) {
-    let spans = fact.spans();
-    let steps = fact.output_tokens().and_then(|tokens| tokens.checked_sub(spans.len() as u64)).unwrap_or(0);
+fn pace(row: &RequestRow<'_>, stalls: &Stalls) -> (f64, f64) {
+    let spans = row.choice_spans();
+    let steps = row.output_tokens().and_then(|tokens| tokens.checked_sub(spans.len() as u64)).unwrap_or(0);
     let sum = |stamp: fn(&(u64, u64)) -> u64| spans.iter().map(|span| stalls.at(stamp(span))).sum::<f64>() / steps as f64;
     if steps > 0 { (sum(|span| span.0), sum(|span| span.1)) } else { (0.0, 0.0) }
 }
 
 /// In the order of [`RequestRow::gaps`].
-fn gaps(fact: &RequestRow<'_>, stalls: &Stalls) -> Vec<(u32, f64, f64)> {
-    if !fact.ok() {
+fn gaps(row: &RequestRow<'_>, stalls: &Stalls) -> Vec<(u32, f64, f64)> {
+    if !row.ok() {
         return Vec::new();
     }
     let mut latest: BTreeMap<u32, f64> = BTreeMap::new();
     let mut late = Vec::new();
     let mut place = 0;
-    for (index, &event) in fact.events().iter().enumerate() {
+    for (index, &event) in row.events().iter().enumerate() {
         let now = stalls.at(event);
-        let choice = fact.choices().get(index).copied().unwrap_or(0);
+        let choice = row.choices().get(index).copied().unwrap_or(0);
         if let Some(before) = latest.insert(choice, now) {
             if before > 0.0 || now > 0.0 {
                 late.push((place, before, now));

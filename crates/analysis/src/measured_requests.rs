@@ -1,6 +1,6 @@
 //! The measured requests of a case in columns: what summaries and verdicts are computed from.
 
-use crate::columns::{Columns, Lists, Words};
+use crate::columns::{Columns, Dictionary, Lists};
 use crate::request_row::RequestRow;
 use crate::table::Tagged;
 use llmscen_core::check::RequestLimit;
@@ -14,8 +14,8 @@ pub struct MeasuredRequests {
     rounds: Vec<u32>,
     sessions: Vec<u64>,
     turns: Vec<u32>,
-    groups: Words,
-    models: Words,
+    groups: Dictionary,
+    models: Dictionary,
     ok: Vec<bool>,
     left: Vec<bool>,
     scheduled_s: Vec<f64>,
@@ -102,7 +102,7 @@ impl MeasuredRequests {
         let mut columns = Columns::default();
         columns.push(&Tagged { case: "", round, shard: 0, outcome });
         let mut requests = MeasuredRequests::default();
-        requests.push_row(&RequestRow::at(&columns, 0), 0.0, |_| true);
+        requests.push_row(&RequestRow::new(&columns, 0), 0.0, |_| true);
         requests
     }
 

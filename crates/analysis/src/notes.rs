@@ -25,14 +25,14 @@ pub fn prompt_lengths(table: &Table, case: &str) -> Option<PromptLengths> {
 }
 
 fn lengths(ok: &[RequestRow<'_>]) -> Option<PromptLengths> {
-    let both: Vec<(u64, u64)> = ok.iter().filter_map(|fact| fact.counted_prompt().zip(fact.usage_prompt())).collect();
+    let both: Vec<(u64, u64)> = ok.iter().filter_map(|row| row.counted_prompt().zip(row.usage_prompt())).collect();
     let n = both.len() as u64;
     let mean = |of: fn(&(u64, u64)) -> u64| both.iter().map(|pair| of(pair) as f64).sum::<f64>() / n as f64;
     (n > 0).then(|| PromptLengths {
         n,
         requested_mean: mean(|pair| pair.0),
         reported_mean: mean(|pair| pair.1),
-        approximate: ok.iter().any(|fact| fact.approximate()),
+        approximate: ok.iter().any(|row| row.approximate()),
     })
 }
 
@@ -46,18 +46,18 @@ pub fn notes(table: &Table, facts: &CaseFacts<'_>) -> Vec<String> {
 }
 
 fn succeeded<'a>(table: &'a Table, case: &str) -> Vec<RequestRow<'a>> {
-    table.rows_of_case(case).into_iter().filter(|fact| fact.measured() && fact.ok()).collect()
+    table.rows_of_case(case).into_iter().filter(|row| row.measured() && row.ok()).collect()
 }
 
 fn weakest(ok: &[RequestRow<'_>]) -> Option<TokenSource> {
     // That a text is empty is known without a tokenizer.
-    let counted = |fact: &&RequestRow<'_>| fact.usage_output().is_some() || fact.counted_output() != Some(0);
-    let has = |source| ok.iter().filter(|fact| counted(fact)).any(|fact| fact.token_source() == Some(source));
+    let counted = |row: &&RequestRow<'_>| row.usage_output().is_some() || row.counted_output() != Some(0);
+    let has = |source| ok.iter().filter(|row| counted(row)).any(|row| row.token_source() == Some(source));
     [TokenSource::Events, TokenSource::Tokenizer, TokenSource::Usage].into_iter().find(|&source| has(source))
 }
 
 fn lower_bound(ok: &[RequestRow<'_>]) -> Option<String> {
-    let counted = ok.iter().filter(|fact| fact.token_source() == Some(TokenSource::Events)).count();
+    let counted = ok.iter().filter(|row| row.token_source() == Some(TokenSource::Events)).count();
     let whose = if counted == ok.len() { "all".into() } else { format!("{counted} of {}", ok.len()) };
     (counted > 0).then(|| {
         format!(
@@ -68,21 +68,21 @@ fn lower_bound(ok: &[RequestRow<'_>]) -> Option<String> {
 }
 
 fn no_prompt_counts(ok: &[RequestRow<'_>]) -> Option<String> {
-    let missing = ok.iter().filter(|fact| fact.prompt_tokens().is_none()).count();
+    let missing = ok.iter().filter(|row| row.prompt_tokens().is_none()).count();
     (missing > 0).then(|| {
         format!("Prompt tokens of {missing} of {} responses are unknown: neither usage nor a tokenizer gave them.", ok.len())
     })
 }
 
 fn approximate(ok: &[RequestRow<'_>]) -> Option<String> {
-    let used = |fact: &&RequestRow<'_>| {
-        let output = fact.usage_output().is_none() && fact.counted_output().is_some();
-        let prompt = fact.usage_prompt().is_none() && fact.counted_prompt().is_some();
-        fact.approximate() && (output || prompt)
+    let used = |row: &&RequestRow<'_>| {
+        let output = row.usage_output().is_none() && row.counted_output().is_some();
+        let prompt = row.usage_prompt().is_none() && row.counted_prompt().is_some();
+        row.approximate() && (output || prompt)
     };
-    let stand_in = ok.iter().any(|fact| used(&fact));
+    let stand_in = ok.iter().any(|row| used(&row));
     stand_in.then(|| {
-        "Token counts are approximate: a stand-in tokenizer made them. Set `dataset.tokenizer` to the model's own.".into()
+        "Token counts are approximate: the built-in tokenizer made them. Set `dataset.tokenizer` to the model's tokenizer.".into()
     })
 }
 
@@ -90,8 +90,8 @@ fn approximate(ok: &[RequestRow<'_>]) -> Option<String> {
 fn disagreement(ok: &[RequestRow<'_>]) -> Option<String> {
     let both = ok
         .iter()
-        .filter(|fact| !fact.approximate())
-        .filter_map(|fact| fact.usage_output().zip(fact.counted_output().filter(|n| *n > 0)));
+        .filter(|row| !row.approximate())
+        .filter_map(|row| row.usage_output().zip(row.counted_output().filter(|n| *n > 0)));
     let (usage, counted) =
         both.fold((0u64, 0u64), |sum, (usage, counted)| (sum.0.saturating_add(usage), sum.1.saturating_add(counted)));
     let off = (usage as f64 - counted as f64).abs() / usage.max(1) as f64;
@@ -135,8 +135,7 @@ fn together(ok: &[RequestRow<'_>]) -> Option<String> {
 
 /// Events of several tokens: with speculative decoding, or where a server batches what it streams.
 fn several(ok: &[RequestRow<'_>]) -> Option<String> {
-    let known =
-        ok.iter().filter(|fact| !fact.events().is_empty()).filter_map(|fact| Some((fact.output_tokens()?, fact.events())));
+    let known = ok.iter().filter(|row| !row.events().is_empty()).filter_map(|row| Some((row.output_tokens()?, row.events())));
     let (tokens, events) = known.fold((0.0, 0.0), |sum, (tokens, events)| (sum.0 + tokens as f64, sum.1 + events.len() as f64));
     (tokens > SEVERAL * events).then(|| {
         format!(
@@ -150,8 +149,8 @@ fn several(ok: &[RequestRow<'_>]) -> Option<String> {
 /// Streams with content of fewer choices than were asked for.
 fn fewer_choices(ok: &[RequestRow<'_>], case: &Case) -> Option<String> {
     let asked = case.request.extra.get("n").or(case.request.sampling.get("n"))?.as_u64()?;
-    let streams = || ok.iter().filter(|fact| !fact.events().is_empty());
-    let fewer = streams().filter(|fact| (fact.spans().len() as u64) < asked).count();
+    let streams = || ok.iter().filter(|row| !row.events().is_empty());
+    let fewer = streams().filter(|row| (row.choice_spans().len() as u64) < asked).count();
     (fewer > 0).then(|| {
         format!(
             "{fewer} of {} streams brought content of fewer choices than the {asked} that `request.n` asks for: the server may \

@@ -115,10 +115,10 @@ pub fn round_sample(table: &Table, facts: &CaseFacts<'_>, round: u32) -> Sample 
 
 /// Whether a request was still in flight when its round, which the tool itself had ended early, was over: it says nothing of
 /// the server. Its row stays.
-pub(super) fn given_up(fact: &RequestRow<'_>, facts: &CaseFacts<'_>) -> bool {
+pub(super) fn given_up(row: &RequestRow<'_>, facts: &CaseFacts<'_>) -> bool {
     let ended = |part: &Part| part.ending.is_some() || part.probe.is_some_and(|probe| probe.hopeless);
-    let own = |part: &&Part| part.case == facts.case.id && part.round == fact.round();
-    fact.failure() == Some(FailureKind::Cancelled) && facts.parts.iter().find(own).is_some_and(ended)
+    let own = |part: &&Part| part.case == facts.case.id && part.round == row.round();
+    row.failure() == Some(FailureKind::Cancelled) && facts.parts.iter().find(own).is_some_and(ended)
 }
 
 fn sample_rows(table: &Table, rows: &[RequestRow<'_>], facts: &CaseFacts<'_>) -> Sample {
@@ -176,10 +176,10 @@ fn cancels_after_time(row: &RequestRow<'_>, facts: &CaseFacts<'_>) -> bool {
 
 /// Requests that this side had no file or port for. In warm-up too: what was not sent then warmed nothing up.
 fn without_file(all: &[RequestRow<'_>]) -> u64 {
-    let own = |fact: &&RequestRow<'_>| fact.own() && fact.failure() == Some(FailureKind::Connect);
+    let own = |row: &&RequestRow<'_>| row.is_of_case() && row.failure() == Some(FailureKind::Connect);
     all.iter()
         .filter(own)
-        .filter(|fact| [Failure::NO_FILES, Failure::NO_PORTS].iter().any(|why| fact.message().contains(why)))
+        .filter(|row| [Failure::NO_FILES, Failure::NO_PORTS].iter().any(|why| row.message().contains(why)))
         .count() as u64
 }
 
@@ -206,22 +206,22 @@ pub(super) fn values(requests: &[MeasuredRequest<'_>], metric: Metric) -> Vec<f6
 
 fn counts(all: &[RequestRow<'_>]) -> Counts {
     let mut counts = Counts::default();
-    for fact in all.iter().filter(|fact| fact.own()) {
-        counts.reconnects += u64::from(fact.reconnects());
-        if !fact.measured() {
+    for row in all.iter().filter(|row| row.is_of_case()) {
+        counts.reconnects += u64::from(row.reconnects());
+        if !row.measured() {
             counts.warmup += 1;
             continue;
         }
         counts.scheduled += 1;
-        match fact.failure() {
+        match row.failure() {
             None => counts.ok += 1,
             Some(FailureKind::Abandoned) => counts.abandoned += 1,
             Some(FailureKind::Dropped) => counts.dropped += 1,
             Some(_) => counts.failed += 1,
         }
-        counts.retries += u64::from(fact.attempts().saturating_sub(1));
-        counts.retried += u64::from(fact.attempts() > 1);
-        if let Some(kind) = fact.failure().filter(|_| !fact.left()) {
+        counts.retries += u64::from(row.attempts().saturating_sub(1));
+        counts.retried += u64::from(row.attempts() > 1);
+        if let Some(kind) = row.failure().filter(|_| !row.left()) {
             *counts.failures.entry(kind).or_default() += 1;
         }
     }
@@ -248,11 +248,11 @@ pub(super) fn distribution(mut values: Vec<f64>) -> Option<Distribution> {
 /// without what the tool itself gave up when it ended a round early.
 pub fn failures(table: &Table, facts: &CaseFacts<'_>) -> Vec<FailureExample> {
     let mut kinds: BTreeMap<FailureKind, FailureExample> = BTreeMap::new();
-    let counts = |fact: &&RequestRow<'_>| fact.measured() && !fact.left() && !given_up(fact, facts);
-    for fact in table.rows_of_case(&facts.case.id).iter().filter(counts) {
-        let Some(kind) = fact.failure() else { continue };
-        let status = fact.status().and_then(|status| u16::try_from(status).ok());
-        let first = || FailureExample { kind, count: 0, status, message: fact.message().into(), at: fact.at_place().into() };
+    let counts = |row: &&RequestRow<'_>| row.measured() && !row.left() && !given_up(row, facts);
+    for row in table.rows_of_case(&facts.case.id).iter().filter(counts) {
+        let Some(kind) = row.failure() else { continue };
+        let status = row.status().and_then(|status| u16::try_from(status).ok());
+        let first = || FailureExample { kind, count: 0, status, message: row.message().into(), at: row.failed_at().into() };
         kinds.entry(kind).or_insert_with(first).count += 1;
     }
     let mut examples: Vec<_> = kinds.into_values().collect();

@@ -81,10 +81,10 @@ pub(super) fn mean_user_tps(requests: &[MeasuredRequest<'_>]) -> Option<f64> {
 
 /// Conversations of which every turn succeeded, and that ended in the throughput window; None where there are no conversations.
 fn sessions(rounds: &[Round<'_, '_>], facts: &CaseFacts<'_>) -> Option<f64> {
-    let talks = |round: &Round<'_, '_>| round.measured().any(|fact| fact.turns() > 1);
+    let talks = |round: &Round<'_, '_>| round.measured().any(|row| row.turns() > 1);
     let whole = |turns: &[RequestRow<'_>]| {
-        let expected = turns.first().filter(|fact| fact.turns() > 1).map(|fact| fact.turns() as usize);
-        turns.iter().map(RequestRow::end).max().filter(|_| expected == Some(turns.iter().filter(|fact| fact.ok()).count()))
+        let expected = turns.first().filter(|row| row.turns() > 1).map(|row| row.turns() as usize);
+        turns.iter().map(RequestRow::end).max().filter(|_| expected == Some(turns.iter().filter(|row| row.ok()).count()))
     };
     let count = |round: &Round<'_, '_>| {
         let Some(window) = sending(round, facts) else { return 0 };
@@ -120,10 +120,10 @@ fn goodput(rounds: &[Round<'_, '_>], requests: &[MeasuredRequest<'_>], facts: &C
         let mut good = 0;
         for round in rounds {
             let window = sending(round, facts).unwrap_or_default();
-            for fact in round.rows {
-                let request = fact.measured().then(|| measured.next()).flatten();
-                let counts = fact.end() > window.start && fact.end() <= window.end;
-                good += u32::from(counts && request.map_or_else(|| fact.meets(limits), |request| request.meets(limits)));
+            for row in round.rows {
+                let request = row.measured().then(|| measured.next()).flatten();
+                let counts = row.end() > window.start && row.end() <= window.end;
+                good += u32::from(counts && request.map_or_else(|| row.meets(limits), |request| request.meets(limits)));
             }
         }
         f64::from(good)
@@ -141,7 +141,7 @@ fn in_flight(rounds: &[Round<'_, '_>], facts: &CaseFacts<'_>, seconds: f64) -> V
         area += flight.area(window);
         most = most.max(flight.max(window));
     }
-    let streamed = rounds.iter().flat_map(|round| round.rows).any(|fact| fact.ok() && !fact.events().is_empty());
+    let streamed = rounds.iter().flat_map(|round| round.rows).any(|row| row.ok() && !row.events().is_empty());
     let mut found = Vec::new();
     if seconds > 0.0 {
         found.extend([(Metric::ConcurrencyMean, area / 1e9 / seconds), (Metric::ConcurrencyMax, f64::from(most))]);
@@ -186,17 +186,17 @@ fn computed_tokens(requests: &[MeasuredRequest<'_>], seconds: f64) -> Option<f64
 
 /// Bytes read per second of decoding: the weights once a step, for all requests together, and the KV cache of each.
 fn bytes_read(rounds: &[Round<'_, '_>], hardware: &Hardware) -> Option<f64> {
-    let paced = |fact: &&RequestRow<'_>| fact.ok() && fact.metric(Metric::Tpot).is_some();
+    let paced = |row: &&RequestRow<'_>| row.ok() && row.metric(Metric::Tpot).is_some();
     let (mut steps, mut time, mut context, mut busy) = (0.0, 0.0, Some(0.0), 0u64);
     for round in rounds {
         let decoding: Vec<&RequestRow<'_>> = round.measured().filter(paced).collect();
-        for fact in &decoding {
-            let spans = fact.spans();
-            steps += fact.metric(Metric::OutputTokens)? - spans.len() as f64;
+        for row in &decoding {
+            let spans = row.choice_spans();
+            steps += row.metric(Metric::OutputTokens)? - spans.len() as f64;
             time += spans.iter().map(|(first, last)| (last - first) as f64 / 1e9).sum::<f64>();
-            context = context.zip(context_read(fact)).map(|(sum, own)| sum + own);
+            context = context.zip(context_read(row)).map(|(sum, own)| sum + own);
         }
-        busy += covered_nanos(decoding.iter().flat_map(|fact| fact.spans()).collect());
+        busy += covered_nanos(decoding.iter().flat_map(|row| row.choice_spans()).collect());
     }
     if steps <= 0.0 || time <= 0.0 || busy == 0 {
         return None;
@@ -209,10 +209,10 @@ fn bytes_read(rounds: &[Round<'_, '_>], hardware: &Hardware) -> Option<f64> {
 }
 
 /// Tokens of context over all decoding steps of a request: its k-th step reads the prompt and k tokens.
-fn context_read(fact: &RequestRow<'_>) -> Option<f64> {
-    let choices = fact.spans().len() as f64;
-    let each = fact.metric(Metric::OutputTokens)? / choices;
-    Some(choices * (each - 1.0) * (fact.metric(Metric::PromptTokens)? + each / 2.0))
+fn context_read(row: &RequestRow<'_>) -> Option<f64> {
+    let choices = row.choice_spans().len() as f64;
+    let each = row.metric(Metric::OutputTokens)? / choices;
+    Some(choices * (each - 1.0) * (row.metric(Metric::PromptTokens)? + each / 2.0))
 }
 
 /// Nanoseconds that lie in any of these spans.

@@ -35,7 +35,7 @@ pub(super) fn sending(round: &Round<'_, '_>, facts: &CaseFacts<'_>) -> Option<Ra
 
 /// The first success of the round, warm-up among them. Where there is none, all of the time counts: the throughput is 0.
 fn begins(round: &Round<'_, '_>, first: u64) -> u64 {
-    let succeeded = round.rows.iter().filter(|fact| fact.ok()).map(|fact| fact.end()).min();
+    let succeeded = round.rows.iter().filter(|row| row.ok()).map(|row| row.end()).min();
     succeeded.map_or(first, |end| end.max(first))
 }
 
@@ -45,10 +45,10 @@ fn last_user(round: &Round<'_, '_>, facts: &CaseFacts<'_>) -> Option<u64> {
     if let Some((_, until)) = by_time(round, facts).filter(|_| !round.part.is_some_and(|part| part.dataset_ended)) {
         return Some(until);
     }
-    let started = round.measured().filter(|fact| fact.turn() == 0).filter_map(|fact| fact.sent()).max()?;
+    let started = round.measured().filter(|row| row.turn() == 0).filter_map(|row| row.sent()).max()?;
     // A user is busy with a conversation until its last turn has ended.
     let sessions = round.rows.chunk_by(|a, b| a.seq() == b.seq());
-    let ends = sessions.filter_map(|turns| turns.iter().filter(|fact| fact.sent().is_some()).map(|fact| fact.end()).max());
+    let ends = sessions.filter_map(|turns| turns.iter().filter(|row| row.sent().is_some()).map(|row| row.end()).max());
     Some(ends.filter(|end| *end > started).min().unwrap_or(started))
 }
 
@@ -68,7 +68,7 @@ const SHORT: f64 = 0.01;
 
 /// How long requests in flight took after sending had stopped, where that is more than 1 % of the run.
 pub(super) fn drain(table: &Table, facts: &CaseFacts<'_>) -> Option<String> {
-    let all: Vec<RequestRow<'_>> = table.rows_of_case(&facts.case.id).into_iter().filter(|fact| !given_up(fact, facts)).collect();
+    let all: Vec<RequestRow<'_>> = table.rows_of_case(&facts.case.id).into_iter().filter(|row| !given_up(row, facts)).collect();
     let rounds = rounds(&all, facts);
     let of_round = |round: &Round<'_, '_>| Some(round.window?.1.saturating_sub(sending(round, facts)?.end) as f64 / 1e9);
     let drain: f64 = rounds.iter().filter_map(of_round).sum();
@@ -86,13 +86,13 @@ pub(super) fn drain(table: &Table, facts: &CaseFacts<'_>) -> Option<String> {
 pub(super) fn flows(rounds: &[Round<'_, '_>], facts: &CaseFacts<'_>) -> Vec<Flow> {
     let mut flows: BTreeMap<_, BTreeMap<u16, Amounts>> = BTreeMap::new();
     for (round, window) in rounds.iter().filter_map(|round| Some((round, sending(round, facts)?))) {
-        for fact in round.rows.iter().filter(|fact| fact.sent().is_some()) {
+        for row in round.rows.iter().filter(|row| row.sent().is_some()) {
             let mut own = Vec::new();
-            arrivals(fact, &window, &mut |bin, amounts| own.push((bin, amounts)));
+            arrivals(row, &window, &mut |bin, amounts| own.push((bin, amounts)));
             if own.is_empty() {
                 continue;
             }
-            let bins = flows.entry((fact.round(), fact.group(), fact.model(), fact.turn())).or_default();
+            let bins = flows.entry((row.round(), row.group(), row.model(), row.turn())).or_default();
             own.into_iter().for_each(|(bin, amounts)| bins.entry(bin).or_default().add(amounts));
         }
     }
@@ -103,23 +103,23 @@ pub(super) fn flows(rounds: &[Round<'_, '_>], facts: &CaseFacts<'_>) -> Vec<Flow
 }
 
 /// Tokens count when they arrive, prompt tokens with the first of them; a reply that is not streamed counts at its end.
-fn arrivals(fact: &RequestRow<'_>, window: &Range<u64>, put: &mut impl FnMut(u16, Amounts)) {
-    let events = fact.events();
-    let (output, prompt) = (fact.output_tokens().map(|tokens| tokens as f64), fact.prompt_tokens().map(|tokens| tokens as f64));
+fn arrivals(row: &RequestRow<'_>, window: &Range<u64>, put: &mut impl FnMut(u16, Amounts)) {
+    let events = row.events();
+    let (output, prompt) = (row.output_tokens().map(|tokens| tokens as f64), row.prompt_tokens().map(|tokens| tokens as f64));
     // Where one of the two is unknown, so is their sum.
     let (made, read) = (if prompt.is_some() { 1.0 } else { 0.0 }, prompt.filter(|_| output.is_some()).unwrap_or(0.0));
-    if let Some(bin) = bin(fact.end(), window) {
+    if let Some(bin) = bin(row.end(), window) {
         let whole = output.filter(|_| events.is_empty()).unwrap_or(0.0);
         let ok = Amounts {
             ended: 1.0,
             requests: 1.0,
-            items: fact.items().map_or(0.0, |items| items as f64),
+            items: row.items().map_or(0.0, |items| items as f64),
             output: whole,
             total: whole * made + if events.is_empty() { read } else { 0.0 },
         };
-        put(bin, if fact.ok() { ok } else { Amounts { ended: 1.0, ..Amounts::default() } });
+        put(bin, if row.ok() { ok } else { Amounts { ended: 1.0, ..Amounts::default() } });
     }
-    if !fact.ok() || output.is_none() {
+    if !row.ok() || output.is_none() {
         return;
     }
     if let Some(bin) = events.first().and_then(|first| bin(*first, window)) {
@@ -128,7 +128,7 @@ fn arrivals(fact: &RequestRow<'_>, window: &Range<u64>, put: &mut impl FnMut(u16
     let mut from = events.partition_point(|event| *event <= window.start);
     while let Some(own) = events.get(from).and_then(|event| bin(*event, window)) {
         let until = from + events.get(from..).unwrap_or_default().partition_point(|event| bin(*event, window) == Some(own));
-        let tokens = fact.tokens_in(from..until);
+        let tokens = row.tokens_of_events(from..until);
         put(own, Amounts { output: tokens, total: tokens * made, ..Amounts::default() });
         from = until;
     }
@@ -169,7 +169,7 @@ fn rates_of_round(round: &Round<'_, '_>, facts: &CaseFacts<'_>) -> (Rate, Rate) 
     match facts.case.load.shape {
         Shape::Open { .. } | Shape::Replay { .. } | Shape::Rates { .. } => open_loop_rates(round, facts),
         Shape::Closed { .. } | Shape::Burst | Shape::Users { .. } | Shape::Static { .. } => {
-            let sent = round.measured().filter(|fact| fact.sent().is_some()).count() as f64;
+            let sent = round.measured().filter(|row| row.sent().is_some()).count() as f64;
             (Rate::default(), Rate { count: sent, seconds: round.length() })
         }
     }
@@ -178,19 +178,19 @@ fn rates_of_round(round: &Round<'_, '_>, facts: &CaseFacts<'_>) -> (Rate, Rate) 
 /// What arrives in an open loop is a session: later turns follow their replies.
 fn open_loop_rates(round: &Round<'_, '_>, facts: &CaseFacts<'_>) -> (Rate, Rate) {
     let Some((start, until)) = planned(round, facts) else { return Default::default() };
-    let sent = arrived(round).filter(|fact| fact.sent().is_some()).count() as f64;
-    let planned = arrived(round).filter(|fact| fact.intended() <= until).count();
+    let sent = arrived(round).filter(|row| row.sent().is_some()).count() as f64;
+    let planned = arrived(round).filter(|row| row.intended() <= until).count();
     let taken = until.max(last_sent(round)) - start;
     let seconds = |nanos: u64| nanos as f64 / 1e9;
     (Rate { count: planned as f64, seconds: seconds(until - start) }, Rate { count: sent, seconds: seconds(taken) })
 }
 
 fn arrived<'a, 'f>(round: &Round<'a, 'f>) -> impl Iterator<Item = &'f RequestRow<'a>> + use<'a, 'f> {
-    round.measured().filter(|fact| fact.turn() == 0)
+    round.measured().filter(|row| row.turn() == 0)
 }
 
 fn last_sent(round: &Round<'_, '_>) -> u64 {
-    arrived(round).filter_map(|fact| fact.sent()).max().unwrap_or_default()
+    arrived(round).filter_map(|row| row.sent()).max().unwrap_or_default()
 }
 
 /// When the sending of an open loop was over: by its plan, or with its last request where that was late.
@@ -200,7 +200,7 @@ pub(super) fn sent_until(round: &Round<'_, '_>, facts: &CaseFacts<'_>) -> Option
 
 /// From when to when an open loop is to send.
 fn planned(round: &Round<'_, '_>, facts: &CaseFacts<'_>) -> Option<(u64, u64)> {
-    let (first, last) = (round.window?.0, arrived(round).map(|fact| fact.intended()).max()?);
+    let (first, last) = (round.window?.0, arrived(round).map(|row| row.intended()).max()?);
     let arrivals = arrived(round).count() as u64;
     // n arrivals span n − 1 gaps; the one after the last belongs to the sending too.
     let by_count = (last - first) as f64 / arrivals.saturating_sub(1).max(1) as f64 * arrivals as f64;
@@ -213,7 +213,7 @@ pub(super) fn by_time(round: &Round<'_, '_>, facts: &CaseFacts<'_>) -> Option<(u
     let begun = round.part.map_or(first, |part| part.measured_from_ns.min(first));
     let until = facts.until.or(load.until(Some(Nanos(begun))))?;
     // What was discarded as the start was due before the first measured request, and belongs to what the plan asked for.
-    let settling = round.rows.iter().filter(|fact| fact.settling() && fact.turn() == 0).count() as u64;
+    let settling = round.rows.iter().filter(|row| row.settling() && row.turn() == 0).count() as u64;
     let counted = load.requests.is_some_and(|most| arrived(round).count() as u64 + settling >= most);
     let start = if settling > 0 { first } else { begun };
     (!counted).then(|| (start, until.0.min(cut_at(round).unwrap_or(u64::MAX)).max(start)))

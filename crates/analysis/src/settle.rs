@@ -53,15 +53,15 @@ fn empties(load: &Load) -> bool {
 /// The rows of a round's start, by their latency in the order of their schedule: to the first token, or of the whole reply where
 /// none was streamed.
 fn start(round: &[RequestRow<'_>]) -> Vec<u32> {
-    let mut ok: Vec<&RequestRow<'_>> = round.iter().filter(|fact| fact.counted() && fact.ok()).collect();
-    ok.sort_by_key(|fact| (fact.intended(), fact.seq(), fact.turn()));
-    let streamed = ok.iter().any(|fact| fact.answered().is_some());
+    let mut ok: Vec<&RequestRow<'_>> = round.iter().filter(|row| row.measured_or_settling() && row.ok()).collect();
+    ok.sort_by_key(|row| (row.intended(), row.seq(), row.turn()));
+    let streamed = ok.iter().any(|row| row.first_token().is_some());
     let latency =
-        |fact: &&RequestRow<'_>| if streamed { fact.answered() } else { Some(fact.end()) }.map(|at| (fact.intended(), at));
+        |row: &&RequestRow<'_>| if streamed { row.first_token() } else { Some(row.end()) }.map(|at| (row.intended(), at));
     let spans: Vec<(u64, u64)> = ok.iter().filter_map(latency).collect();
     let values: Vec<f64> = spans.iter().map(|(from, to)| to.saturating_sub(*from) as f64 / 1e6).collect();
     let Some((first, _)) = truncation(&values).and_then(|cut| spans.get(cut)) else { return Vec::new() };
-    round.iter().filter(|fact| fact.counted() && fact.intended() < *first).map(RequestRow::row_index).collect()
+    round.iter().filter(|row| row.measured_or_settling() && row.intended() < *first).map(RequestRow::row_index).collect()
 }
 
 /// How many values of the start are to go; None where none are. At most half.
@@ -90,9 +90,9 @@ pub fn truncation(values: &[f64]) -> Option<usize> {
 pub fn discarded(table: &Table, case: &str) -> Option<Discarded> {
     let all = table.rows_of_case(case);
     let of_round = |round: &[RequestRow<'_>]| {
-        let settling = || round.iter().filter(|fact| fact.settling());
-        let from = settling().map(|fact| fact.intended()).min()?;
-        let until = round.iter().filter(|fact| fact.measured()).map(|fact| fact.intended()).min()?;
+        let settling = || round.iter().filter(|row| row.settling());
+        let from = settling().map(|row| row.intended()).min()?;
+        let until = round.iter().filter(|row| row.measured()).map(|row| row.intended()).min()?;
         Some((settling().count() as u64, until.saturating_sub(from) as f64 / 1e9))
     };
     let rounds: Vec<(u64, f64)> = all.chunk_by(|a, b| a.round() == b.round()).filter_map(of_round).collect();

@@ -36,7 +36,7 @@ pub(super) struct Watched<'a> {
 
 /// What the telemetry of a case says, or of one of its stages.
 pub fn telemetry(table: &Table, facts: &CaseFacts<'_>) -> Telemetry {
-    let all: Vec<RequestRow<'_>> = table.rows_of_case(&facts.case.id).into_iter().filter(|fact| !given_up(fact, facts)).collect();
+    let all: Vec<RequestRow<'_>> = table.rows_of_case(&facts.case.id).into_iter().filter(|row| !given_up(row, facts)).collect();
     let watched = watched(table, facts, &rounds(&all, facts));
     let mut told = summarise(&watched);
     if facts.until.is_some() {
@@ -263,16 +263,16 @@ fn lacking(signal: Signal, lines: &[(Line<'_>, Window)], points: &[Point]) -> Op
         return None;
     }
     if signal.form() == Form::Ratio && !points.is_empty() {
-        return Some("nothing that it is a share of grew in the measured windows".to_owned());
+        return Some("its denominator did not increase in the measured windows".to_owned());
     }
     let within =
         |(line, window): &(Line<'_>, Window)| line.0.iter().filter(|own| (window.from..=window.until).contains(&own.at)).count();
     if lines.iter().any(|own| within(own) > 1) {
-        return Some("too few readings lie within the measured windows".to_owned());
+        return Some("too few samples in the measured windows".to_owned());
     }
     let longest = lines.iter().map(|(_, window)| window.until - window.from).max().unwrap_or(0) as f64 / 1e9;
     let longest = (longest * 1000.0).round() / 1000.0;
-    let what = format!("the longest measured window, of {longest} s, holds fewer than two readings");
+    let what = format!("the longest measured window, of {longest} s, contains fewer than two samples");
     Some(format!("{what}: lower `target.metrics.interval` or `telemetry.interval`, or measure longer"))
 }
 
@@ -375,7 +375,7 @@ fn name_several_sources(chosen: &BTreeMap<Signal, BTreeSet<Source>>, found: &BTr
     let line = |(sources, signals): (&BTreeSet<Source>, Vec<&str>)| {
         let names: Vec<&str> = sources.iter().map(|source| source.name()).collect();
         let first = names.first().copied().unwrap_or_default();
-        format!("{}: told by {}; the values of {first} are taken.", signals.join(", "), names.join(" and "))
+        format!("{}: reported by {}; the values of {first} are used.", signals.join(", "), names.join(" and "))
     };
     by_sources.into_iter().map(line).collect()
 }

@@ -95,7 +95,7 @@ fn example(shape: Shape) -> Sample {
     // Starts of a server, told by rounds whose requests are others.
     let starts = [2500, 5000].map(|ready| Startup { ready: Nanos::from_millis(ready), ..Startup::default() });
     let parts = starts.map(|startup| Part { round: 9, startup: Some(startup), ..Part::default() });
-    sample(&table("a", &requests()).beside(vec![recorded]), &CaseFacts { parts: &parts, ..facts(&case) })
+    sample(&table("a", &requests()).with_telemetry(vec![recorded]), &CaseFacts { parts: &parts, ..facts(&case) })
 }
 
 fn near(computed: f64, told: &str) -> bool {
@@ -142,10 +142,10 @@ fn the_page_says_what_the_code_computes_of_each_request() {
     assert_eq!(told.iter().map(|line| line[0]).collect::<BTreeSet<_>>(), per_request.map(|metric| metric.column()).collect());
     for (place, outcome) in outcomes.iter().enumerate() {
         let table = table("a", std::slice::from_ref(outcome));
-        let fact = table.rows_of_case("a")[0];
+        let row = table.rows_of_case("a")[0];
         for line in &told {
             let metric = Metric::ALL.iter().find(|metric| metric.column() == line[0]).unwrap();
-            let computed = if metric.per() == Scope::Gap { fact.gaps() } else { fact.metric(*metric).into_iter().collect() };
+            let computed = if metric.per() == Scope::Gap { row.gaps() } else { row.metric(*metric).into_iter().collect() };
             let words: Vec<&str> = line[place + 1].split_whitespace().collect();
             let close = words.len() == computed.len() && computed.iter().zip(&words).all(|(value, word)| near(*value, word));
             assert!(close, "{} of request {}: the page says {words:?}, the code {computed:?}", line[0], place + 1);
@@ -222,8 +222,8 @@ fn the_servers_own_count_of_an_event_is_its_weight() {
     (reply.usage.output, reply.timeline.weights) = (Some(10), vec![1, 7, 2]);
     let table = table("a", &[reply]);
     let facts = table.rows_of_case("a");
-    assert_eq!((0..3).map(|event| facts[0].event_weight(event)).collect::<Vec<_>>(), [1.0, 7.0, 2.0]);
-    assert_eq!((facts[0].tokens_in(0..2), facts[0].tokens_in(0..0)), (8.0, 0.0));
+    assert_eq!((0..3).map(|event| facts[0].tokens_of_event(event)).collect::<Vec<_>>(), [1.0, 7.0, 2.0]);
+    assert_eq!((facts[0].tokens_of_events(0..2), facts[0].tokens_of_events(0..0)), (8.0, 0.0));
 }
 
 #[test]

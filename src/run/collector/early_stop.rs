@@ -35,7 +35,7 @@ impl EarlyStop {
     pub fn over(case: &Case, round: u32, planned: Option<u64>) -> Option<EarlyStop> {
         let checks = case.checks.iter().enumerate();
         let limits: Vec<Limit> =
-            checks.filter_map(|(place, check)| Some(Limit { place: place as u32, watch: judge::Watch::over(check)? })).collect();
+            checks.filter_map(|(place, check)| Some(Limit { place: place as u32, watch: judge::Watch::new(check)? })).collect();
         let arrives = matches!(case.load.shape, Shape::Open { .. } | Shape::Replay { .. });
         let drift = (arrives && case.load.stop_when_saturated).then(Drift::default);
         let planned = measured(case, planned);
@@ -70,8 +70,8 @@ impl EarlyStop {
         self.order.add((outcome.seq, outcome.turn), Ended { turns, at: line.end, flags }, took);
         while let Some(flags) = self.order.next() {
             for (limit, breaks) in self.limits.iter_mut().zip(flags) {
-                if breaks.is_some_and(|breaks| limit.watch.take(breaks)) {
-                    let (check, (n, breaking)) = (limit.watch.check(), limit.watch.seen());
+                if breaks.is_some_and(|breaks| limit.watch.add(breaks)) {
+                    let (check, (n, breaking)) = (limit.watch.check(), limit.watch.counts());
                     let allowed = check.allowed().unwrap_or_default();
                     let alpha = check.abort.map_or(0.0, |abort| abort.alpha);
                     let (after, planned, expr) = (self.after, self.planned, check.expr.clone());

@@ -60,7 +60,7 @@ impl FutilityStop {
         self.next *= 2;
         let facts = CaseFacts { case: &self.case, parts: &[], until: None };
         let seen = sample(&rows.before(self.first_out), &facts);
-        self.hopeless = judge::hopeless(&self.checks, &seen, &mut self.looks);
+        self.hopeless = judge::is_futile(&self.checks, &seen, &mut self.looks);
         self.hopeless
     }
 

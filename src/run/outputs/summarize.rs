@@ -34,8 +34,8 @@ pub(crate) fn cases_that_ran<'a>(plan: &'a Plan, manifest: &Manifest) -> Vec<&'a
 pub(crate) fn conclude(plan: &Plan, manifest: Manifest, mut cases: Vec<CaseReport>, searches: Vec<SearchReport>) -> Report {
     let verdict = match &manifest.error {
         Some(_) => RunVerdict::Error,
-        None if searches.is_empty() => judge::overall(&cases),
-        None => judge::found(&searches, &cases),
+        None if searches.is_empty() => judge::run_verdict(&cases),
+        None => judge::search_verdict(&searches, &cases),
     };
     if verdict == RunVerdict::Error && !manifest.interrupted {
         cases.iter_mut().for_each(without_success);
@@ -81,7 +81,7 @@ pub(crate) fn with_stages<T>(
         .map(|stage| {
             let parts: Vec<Part> = parts.iter().map(|part| restrict_to_stage(part, &stage)).collect();
             let facts = CaseFacts { case: &stage.case, parts: &parts, until: Some(stage.until) };
-            work(&table.excerpt(&case.id, &stage), &facts, Some(&whole))
+            work(&table.stage_rows(&case.id, &stage), &facts, Some(&whole))
         })
         .collect();
     std::iter::once(whole).chain(stages).collect()
@@ -142,10 +142,10 @@ pub(crate) fn judge_case(plan: &Plan, table: &Table, facts: &CaseFacts<'_>, whol
     let rounds = if restarted { facts.parts.iter().map(each).collect() } else { Vec::new() };
     let verdicts: Vec<Verdict>;
     (verdicts, audit.objectives) = audited.verdicts((table, facts), &findings);
-    let verdicts = verdicts.into_iter().map(|verdict| judge::by_rounds(verdict, &rounds)).collect();
+    let verdicts = verdicts.into_iter().map(|verdict| judge::confirm_by_rounds(verdict, &rounds)).collect();
     let (aborted, saturated) = endings(&parts);
     let verdicts = match &aborted {
-        Some(lost) => judge::given_up(verdicts, lost),
+        Some(lost) => judge::aborted_verdicts(verdicts, lost),
         None => verdicts,
     };
     Judged { sample, audit, verdicts, aborted, saturated }
@@ -289,7 +289,7 @@ pub fn without_success(report: &mut CaseReport) {
 
 fn reject(report: &mut CaseReport, why: &str) {
     let some = report.counts.ok + report.counts.abandoned > 0;
-    report.verdicts = judge::not_measured(std::mem::take(&mut report.verdicts), some, why);
+    report.verdicts = judge::unmeasured_verdicts(std::mem::take(&mut report.verdicts), some, why);
     // The headline names the reason, and it is not a fault of the load generator.
     report.audit.reasons.retain(|reason| !reason.starts_with(OFF_PLAN));
     report.audit.valid = report.audit.reasons.is_empty();

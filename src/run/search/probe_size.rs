@@ -22,7 +22,7 @@ pub(crate) fn share(case: &Case, quest: &CapacitySearch, part: f64) -> f64 {
     let of_all = |requests: u64| case.load.requests.map_or(0.0, |all| requests as f64 / all.max(1) as f64);
     // Of an entry of a mix only its share is about the limit.
     let own = |check: &Check| case.entry_of(check.group()).map_or(1.0, |entry| case.share_of(entry));
-    let all_for = |check: &Check| Some((judge::needed(check)? as f64 / own(check)).ceil() as u64);
+    let all_for = |check: &Check| Some((judge::required_samples(check)? as f64 / own(check)).ceil() as u64);
     let decided = of_all(case.checks.iter().filter_map(all_for).max().unwrap_or(1)).min(1.0);
     match case.load.shape {
         _ if matches!(quest.spec.vary.as_str(), "load.requests" | "load.sessions" | "load.duration") => 1.0,

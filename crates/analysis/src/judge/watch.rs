@@ -1,11 +1,11 @@
-//! A limit that is watched while its case runs, so that a lost one can end it.
+//! A check that is tested while its case runs, so that a failed one can abort it.
 
 use crate::measured_requests::MeasuredRequest;
 use llmscen_core::check::{Check, Of, Subject};
 use llmscen_core::metric::{Metric, Scope};
 use llmscen_core::stats::sequential::Sequential;
 
-/// One watched check.
+/// A sequential test of one check.
 #[derive(Clone, Debug)]
 pub struct Watch {
     check: Check,
@@ -13,18 +13,18 @@ pub struct Watch {
 }
 
 impl Watch {
-    /// A watch over a check; None where it has no `abort`, or cannot be lost early.
-    pub fn over(check: &Check) -> Option<Watch> {
+    /// None where the check has no `abort`, or cannot fail early.
+    pub fn new(check: &Check) -> Option<Watch> {
         let (abort, allowed) = (check.abort?, check.allowed()?);
         Some(Watch { check: check.clone(), test: Sequential::new(allowed, abort.alpha, abort.min_samples) })
     }
 
-    /// Whether a request breaks the limit; None where the limit is not about it.
+    /// Whether a request breaks the limit; None where the check does not apply to it.
     pub fn breaks(&self, request: MeasuredRequest<'_>) -> Option<bool> {
         let check = &self.check;
         match &check.subject {
             Subject::Signal { .. } => None,
-            // A user who left is neither a success nor an error.
+            // A request that its client cancelled is neither a success nor an error.
             Subject::Goodput(_) | Subject::Metric { metric: Metric::ErrorRate, .. } if request.left() => None,
             Subject::Metric { metric, .. } if request.left() && !request.counts(*metric) => None,
             Subject::Goodput(limits) => Some(request.meets(limits) == check.op.is_ceiling()),
@@ -38,13 +38,13 @@ impl Watch {
         }
     }
 
-    /// Takes in what [`Watch::breaks`] said of the next request; whether the limit is lost now.
-    pub fn take(&mut self, breaks: bool) -> bool {
+    /// Adds the result of [`Watch::breaks`] for the next request; whether the check has failed now.
+    pub fn add(&mut self, breaks: bool) -> bool {
         self.test.take(breaks)
     }
 
-    /// Requests that it was judged by so far, and those that broke it.
-    pub fn seen(&self) -> (u64, u64) {
+    /// Number of tested requests, and of those that broke the limit.
+    pub fn counts(&self) -> (u64, u64) {
         self.test.seen()
     }
 
@@ -71,7 +71,7 @@ mod tests {
     }
 
     fn watch(check: Check) -> Watch {
-        Watch::over(&Check { abort: Some(Abort { min_samples: 1, alpha: 0.01 }), ..check }).unwrap()
+        Watch::new(&Check { abort: Some(Abort { min_samples: 1, alpha: 0.01 }), ..check }).unwrap()
     }
 
     #[test]
@@ -102,8 +102,8 @@ mod tests {
     #[test]
     fn a_lost_limit_is_lost_at_the_request_that_proves_it() {
         let mut p95 = watch(quantile(Metric::Ttft, 0.95, Op::Less));
-        let lost = (1..=100).find(|_| p95.take(true)).unwrap();
-        assert_eq!((p95.seen(), p95.check().op), ((lost, lost), Op::Less));
+        let lost = (1..=100).find(|_| p95.add(true)).unwrap();
+        assert_eq!((p95.counts(), p95.check().op), ((lost, lost), Op::Less));
         assert!((8..=12).contains(&lost), "{lost}: each may share its luck with two more");
     }
 }

@@ -10,7 +10,7 @@ mod facts {
         let facts = table.rows_of_case("a");
         assert_eq!(facts[1].events(), [150_000_000, 150_000_000, 170_000_000]);
         assert_eq!((facts[0].events(), facts[0].ok()), (&[] as &[u64], true));
-        let failed = (facts[2].failure(), facts[2].message(), facts[2].at_place());
+        let failed = (facts[2].failure(), facts[2].message(), facts[2].failed_at());
         assert_eq!(failed, (Some(FailureKind::Truncated), "no luck", "after headers"));
         assert!(table.rows_of_case("b").is_empty());
     }
@@ -20,8 +20,8 @@ mod facts {
         let mut columns = table("a", &[outcome(0), outcome(1)]).columns;
         columns.outcome = Default::default();
         columns.extend(s::OUTCOME, &Series::new(s::OUTCOME.into(), ["ok", "fine"])).unwrap();
-        let error = check_words(&columns).unwrap_err().to_string();
-        assert_eq!(error, "row 1 of column `outcome` holds `fine`, which is not one of its words");
+        let error = check_texts(&columns).unwrap_err().to_string();
+        assert_eq!(error, "row 1 of column `outcome` has the value `fine`, which is not a valid value of this column");
     }
 }
 

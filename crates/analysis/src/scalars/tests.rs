@@ -191,7 +191,7 @@ mod hardware {
         };
         let readings = vec![power(-1, 100.0), power(1, 300.0), power(3, 300.0)];
         let recorded = Recorded { case: "a".into(), round: 0, readings };
-        let table = table("a", &[stream(0, 0, &[500, 2000])]).beside(vec![recorded]);
+        let table = table("a", &[stream(0, 0, &[500, 2000])]).with_telemetry(vec![recorded]);
         let scalars = sample(&table, &facts(&with(None, None))).scalars;
         assert_eq!(scalars[&Metric::EnergyPerToken], (250.0 + 300.0) / 2.0);
     }

@@ -20,8 +20,9 @@ struct Grown {
 pub(super) fn stat(lines: &[(Line<'_>, Window)]) -> Result<(SignalStat, Option<String>), &'static str> {
     let grown = lines.iter().map(|(line, window)| growth(line, *window)).collect::<Result<Vec<_>, _>>()?;
     let whole = grown.iter().all(|own| own.encloses);
-    let total = grown.into_iter().map(Ok).reduce(|sum, own| added(sum?, own?)).ok_or("it was not read")??;
-    let note = "of the longest span between two readings, for none was made before, or none after, the measured window";
+    let total = grown.into_iter().map(Ok).reduce(|sum, own| added(sum?, own?)).ok_or("no sample was read")??;
+    let note =
+        "covers only the span between the first and the last sample: there is none before, or none after, the measured window";
     let mean = total.sum.filter(|_| total.count > 0.0).map(|sum| sum / total.count);
     let stat = SignalStat { n: total.count.round() as u64, mean, buckets: total.buckets, ..SignalStat::default() };
     Ok((stat, (!whole).then(|| note.to_owned())))
@@ -34,10 +35,10 @@ fn growth(line: &Line<'_>, window: Window) -> Result<Grown, &'static str> {
     let after = read.iter().position(|own| own.at >= window.until);
     let span = read.get(before.unwrap_or(0)..=after.unwrap_or(read.len().saturating_sub(1))).unwrap_or_default();
     let (Some(first), Some(last)) = (span.first(), span.last().filter(|_| span.len() > 1)) else {
-        return Err("fewer than two readings around a measured window");
+        return Err("fewer than two samples around a measured window");
     };
     let counts: Vec<f64> = span.iter().filter_map(|own| count(own)).collect();
-    const ANEW: &str = "the server began to count anew during a measured window";
+    const ANEW: &str = "a counter of the server was reset during a measured window";
     if counts.windows(2).any(|pair| pair.first() > pair.last()) {
         return Err(ANEW);
     }

@@ -94,13 +94,13 @@ type Alarms = (Vec<bool>, bool);
 
 /// Alarms of one pair at 5 %, for each shift.
 fn pair(index: u64, length: Length, measures: &[Measure]) -> [Alarms; 3] {
-    let of = |run_seed: Seed, scale| vec![side("a", &run(run_seed, length, scale), measures, 0.975, Seed(index))];
+    let of = |run_seed: Seed, scale| vec![summarize_side("a", &run(run_seed, length, scale), measures, 0.975, Seed(index))];
     let base = of(Seed(17).child(index).child("base"), 1.0);
     SHIFTS.map(|scale| {
         let runs = [base.clone(), of(Seed(17).child(index).child("other"), scale)];
-        let mut all = contrasts(&runs, measures, 0.975);
+        let mut all = compare_sides(&runs, measures, 0.975);
         // A p99 whose requests depend on one another much is not tested.
-        let tested = settle(&mut all, Correction::Holm, 0.05, 0.0);
+        let tested = decide_findings(&mut all, Correction::Holm, 0.05, 0.0);
         assert!(all.len() == measures.len() && tested + 1 >= measures.len(), "{tested} tested");
         let any = all.iter().any(|own| own.finding != Finding::Noise);
         (all.iter().map(|own| own.p.is_some_and(|p| p < 0.05)).collect(), any)

@@ -11,7 +11,7 @@ use rand_distr::{Distribution, StandardNormal};
 
 fn of(check: &Check, rows: Vec<TestRequest>, value: f64) -> f64 {
     let sample = sample(rows);
-    dependence(check, &sample, &Evidence::of(check, &sample), value).times()
+    dependence(check, &sample, &Evidence::collect(check, &sample), value).times()
 }
 
 /// Log-normal waits around 200 ms, neighbours correlated by `rho`.

@@ -6,7 +6,7 @@ mod ratio {
     use llmscen_core::check::Op;
     use llmscen_core::metric::{Metric, Stat};
 
-    fn judged(op: Op, limit: f64, values: impl IntoIterator<Item = (u32, f64)>) -> Opinion {
+    fn judged(op: Op, limit: f64, values: impl IntoIterator<Item = (u32, f64)>) -> Assessment {
         let row = |(round, value)| TestRequest { round, ..ok(Metric::Ttft, value) };
         let sample = sample(values.into_iter().map(row).collect());
         let units = mean_units(&sample.requests.iter().collect::<Vec<_>>(), Metric::Ttft);
@@ -60,7 +60,7 @@ mod ratio {
     fn too_few_samples_decide_nothing() {
         let seen = judged(Op::Less, 60.0, [(0, 1.0); 19]);
         assert_eq!((seen.ruling, seen.bound, seen.need), (Ruling::Inconclusive, None, Some(20)));
-        assert_eq!(seen.note.unwrap(), "19 requests are too few for a bound: 20 are needed");
+        assert_eq!(seen.note.unwrap(), "19 requests are too few for a bound; at least 20 are required");
         assert_eq!(judged(Op::Less, 60.0, [(0, 1.0); 20]).ruling, Ruling::Pass);
         assert_eq!(judged(Op::Less, f64::NAN, spread()).ruling, Ruling::Fail);
     }
@@ -68,7 +68,7 @@ mod ratio {
     #[test]
     fn rounds_that_differ_are_what_decides() {
         let seen = judged(Op::Less, 60.0, (0..100).map(|place| (place / 20, f64::from(place / 20 * 20))));
-        assert_eq!(seen.note.unwrap(), "the bound is by the spread between rounds, so more rounds are needed");
+        assert_eq!(seen.note.unwrap(), "the bound comes from the variance between rounds; increase `rounds`");
     }
 }
 
