@@ -143,7 +143,7 @@ impl<'a> Audited<'a> {
             true => reasons_without_stalls(&Audit { cpu_share_max: None, ..audit.clone() }, [late, None], self.limits),
         };
         // It accepted what it did not reject.
-        let accepted = Accepted { delays: true, stamps: true, ..Accepted::default() };
+        let accepted = Accepted { delays: true, timestamps: true, ..Accepted::default() };
         Findings { all, accepted, ..Findings::default() }
     }
 
@@ -189,7 +189,7 @@ impl<'a> Audited<'a> {
             busy,
             hole: audit.idle.unwrap_or(0.0),
             delay_p99: audit.schedule_lag_ms_p99.filter(|_| !delays),
-            accepted: Accepted { stall: limits.stall_p99, delays, stamps: local },
+            accepted: Accepted { stall: limits.stall_p99, delays, timestamps: local },
             cause: lateness_cause(self.case, sample),
             ..Findings::default()
         }
@@ -220,9 +220,9 @@ impl<'a> Audited<'a> {
             };
             return (rule(self.sample, false).into_iter().map(explained).collect(), Vec::new());
         }
-        let late = if checks.is_empty() { None } else { llmscen_analysis::lateness(table, facts, findings.accepted) };
+        let late = if checks.is_empty() { None } else { llmscen_analysis::measure_lateness(table, facts, findings.accepted) };
         let late = late.or_else(|| (findings.hole > 0.0 && checks.iter().any(objective::is_throughput)).then(Lateness::default));
-        let ends = late.map(|late| [End::Slow, End::Fast].map(|end| rule(&late.shifted(self.sample, end, findings.hole), true)));
+        let ends = late.map(|late| [End::Slow, End::Fast].map(|end| rule(&late.shift(self.sample, end, findings.hole), true)));
         let mut ends = ends.map(|ends| ends.map(Vec::into_iter));
         let audited = rule(self.sample, true).into_iter().map(|measured| {
             let own = ends.as_mut().and_then(|[slow, fast]| Some([slow.next()?, fast.next()?]));

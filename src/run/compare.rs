@@ -59,7 +59,7 @@ fn collect_evidence(plan: &Plan, table: &Table, facts: &CaseFacts<'_>, whole: &[
     let seed = plan.seed.child("compare").child(case.id.as_str());
     let of = |sample: &Sample| summarize_side(&case.id, sample, wanted.measures, wanted.level, seed);
     let restarted = Part::restarted(facts.parts);
-    let round = |part: &Part| of(&llmscen_analysis::round_sample(table, facts, part.round));
+    let round = |part: &Part| of(&llmscen_analysis::sample_round(table, facts, part.round));
     let sides = if restarted { facts.parts.iter().map(round).collect() } else { vec![of(&sample)] };
     let (load_value, load_axis) = case.load.shape.size();
     let report = CaseReport {

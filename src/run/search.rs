@@ -12,7 +12,7 @@ use crate::run::execution::{Context, Execution};
 use crate::run::prepare::{DatasetCache, PreparedCase, reach_all};
 use crate::run::round::ProbeSize;
 use crate::run::search::probe_size::{outrun, reduced, share};
-use llmscen_analysis::{CaseFacts, Sample, Table, judge, round_sample};
+use llmscen_analysis::{CaseFacts, Sample, Table, judge, sample_round};
 use llmscen_core::check::{Check, Subject};
 use llmscen_core::manifest::{Manifest, Part};
 use llmscen_core::metric::Metric;
@@ -108,7 +108,7 @@ struct Shown {
 fn shown(plan: &Plan, case: &Case, (table, part): (&Table, &Part)) -> Shown {
     let own = part.probe.map_or_else(|| case.clone(), |own| reduced(case, own.share));
     let facts = CaseFacts { case: &own, parts: std::slice::from_ref(part), until: None };
-    let sample = round_sample(table, &facts, part.round);
+    let sample = sample_round(table, &facts, part.round);
     let audited = Audited { case: &own, parts: &[part], rounds: 1, sample: &sample, limits: &plan.audit, seed: plan.seed };
     let valid = audit(&audited).valid;
     // What measured the tool says nothing of the server.

@@ -62,7 +62,7 @@ impl Table {
 mod tests {
     use super::*;
     use crate::fixture::{case, facts, failed, outcome, stream, table, warmup};
-    use crate::sample::sample;
+    use crate::sample::sample_case;
     use llmscen_core::load::Shape;
     use llmscen_core::outcome::FailureKind;
     use std::io::Cursor;
@@ -97,7 +97,7 @@ mod tests {
         assert!(frame(&read).equals_missing(&frame(&table)));
         let again = ParquetReader::new(Cursor::new(written(&read))).finish().unwrap();
         assert!(again.equals_missing(&frame(&table)));
-        assert_eq!(format!("{:?}", sample(&read, &facts(&case))), format!("{:?}", sample(&table, &facts(&case))));
+        assert_eq!(format!("{:?}", sample_case(&read, &facts(&case))), format!("{:?}", sample_case(&table, &facts(&case))));
     }
 
     #[test]

@@ -1,5 +1,5 @@
-//! A case by its parts: the entries of its mix, and what its data tells apart, as the lengths of a speed benchmark or the groups
-//! of a shared prefix.
+//! Reports of the parts of a case: the entries of its mix, and the groups of its dataset, such as the prompt lengths of a speed
+//! benchmark or the groups of a shared prefix.
 
 use crate::measured_requests::MeasuredRequest;
 use crate::sample::{Sample, distribution, values};
@@ -10,9 +10,9 @@ use llmscen_core::plan::Case;
 use llmscen_core::report::GroupReport;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Parts of the data up to which they are told one by one; the `group` column of the rows has all of them.
-const MOST: usize = 64;
-/// The distributions that are told of a group.
+/// Maximum number of dataset groups that are reported; the `group` column contains all.
+const MAX_GROUPS: usize = 64;
+/// The distributions that are reported of a group.
 const METRICS: [Metric; 8] = [
     Metric::PromptTokens,
     Metric::OutputTokens,
@@ -24,64 +24,64 @@ const METRICS: [Metric; 8] = [
     Metric::E2e,
 ];
 
-/// The parts of a sample: every entry of a mix, each with the groups of its data behind it, numbers in their order and before
-/// names. The groups of the data are left out where there are more than 64.
-pub fn groups(case: &Case, sample: &Sample) -> Vec<GroupReport> {
-    let parts = parts(sample);
+/// Every entry of a mix, each followed by the groups of its dataset: numbers ascending, then names. More than [`MAX_GROUPS`] groups
+/// are left out.
+pub fn group_reports(case: &Case, sample: &Sample) -> Vec<GroupReport> {
+    let by_name = requests_by_group(sample);
     let all: Vec<MeasuredRequest<'_>> = sample.requests.iter().collect();
-    let told = |(_, name): &(u64, &str), requests: &[MeasuredRequest<'_>]| group(name, requests, sample, &all);
+    let report = |(_, name): &(u64, &str), requests: &[MeasuredRequest<'_>]| group_report(name, requests, sample, &all);
     if case.mix.is_empty() {
-        return parts.iter().map(|(key, rows)| told(key, rows)).collect();
+        return by_name.iter().map(|(key, requests)| report(key, requests)).collect();
     }
-    let of_entry = |name: &str| {
-        let rows: Vec<MeasuredRequest<'_>> =
+    let entry_reports = |name: &str| {
+        let requests: Vec<MeasuredRequest<'_>> =
             all.iter().copied().filter(|request| request.group().is_some_and(|group| within(group, name))).collect();
-        let own = GroupReport { entry: true, ..group(name, &rows, sample, &all) };
-        let inner = parts.iter().filter(|((_, part), _)| within(part, name) && *part != name);
-        std::iter::once(own).chain(inner.map(|(key, rows)| told(key, rows))).collect::<Vec<_>>()
+        let entry = GroupReport { entry: true, ..group_report(name, &requests, sample, &all) };
+        let groups = by_name.iter().filter(|((_, group), _)| within(group, name) && *group != name);
+        std::iter::once(entry).chain(groups.map(|(key, requests)| report(key, requests))).collect::<Vec<_>>()
     };
-    case.mix.iter().flat_map(|entry| of_entry(&entry.name)).collect()
+    case.mix.iter().flat_map(|entry| entry_reports(&entry.name)).collect()
 }
 
-/// The rows of each group that the data tells apart, by the number in its name and the name.
-fn parts(sample: &Sample) -> BTreeMap<(u64, &str), Vec<MeasuredRequest<'_>>> {
+/// The requests of each dataset group, by the number at the end of its name and the name.
+fn requests_by_group(sample: &Sample) -> BTreeMap<(u64, &str), Vec<MeasuredRequest<'_>>> {
     let mut found: BTreeMap<(u64, &str), Vec<MeasuredRequest<'_>>> = BTreeMap::new();
     for request in sample.requests.iter() {
         if let Some(name) = request.group() {
             let number = name.rsplit('/').next().and_then(|last| last.parse().ok()).unwrap_or(u64::MAX);
             found.entry((number, name)).or_default().push(request);
         }
-        if found.len() > MOST {
+        if found.len() > MAX_GROUPS {
             return BTreeMap::new();
         }
     }
     found
 }
 
-fn group(name: &str, rows: &[MeasuredRequest<'_>], sample: &Sample, all: &[MeasuredRequest<'_>]) -> GroupReport {
-    let spread = |metric: Metric| Some((metric, distribution(values(rows, metric))?));
+fn group_report(name: &str, requests: &[MeasuredRequest<'_>], sample: &Sample, all: &[MeasuredRequest<'_>]) -> GroupReport {
+    let distribution_of = |metric: Metric| Some((metric, distribution(values(requests, metric))?));
     let sending = sample.sending.iter().sum();
-    let own: BTreeSet<Option<&str>> = rows.iter().map(|row| row.group()).collect();
-    let flows = || sample.flows.iter().filter(|flow| own.contains(&flow.group.as_deref()));
-    // Sessions arrive; what was never sent kept nobody busy.
+    let names: BTreeSet<Option<&str>> = requests.iter().map(|request| request.group()).collect();
+    let flows = || sample.flows.iter().filter(|flow| names.contains(&flow.group.as_deref()));
+    // What arrives is a session; a request that was never sent has no duration.
     let sent = |rows: &[MeasuredRequest<'_>]| rows.iter().filter(|row| row.turn() == 0 && row.busy_ms() > 0.0).count() as f64;
     let arrived = |rows: &[MeasuredRequest<'_>]| rows.iter().filter(|row| row.turn() == 0).count() as f64;
-    let part = |metric: Metric, own: f64, of: f64| Some(sample.scalars.get(&metric)? * own / of).filter(|_| of > 0.0);
+    let share = |metric: Metric, part: f64, total: f64| Some(sample.scalars.get(&metric)? * part / total).filter(|_| total > 0.0);
     let scalars = [
-        (Metric::ErrorRate, error_rate(rows)),
-        (Metric::RequestThroughput, throughput(rows, flows(), Metric::RequestThroughput, sending)),
-        (Metric::OutputTps, throughput(rows, flows(), Metric::OutputTps, sending)),
-        (Metric::OutputTpsPerUser, mean_user_tps(rows)),
-        (Metric::RateOffered, part(Metric::RateOffered, arrived(rows), arrived(all))),
-        (Metric::RateAchieved, part(Metric::RateAchieved, sent(rows), sent(all))),
+        (Metric::ErrorRate, error_rate(requests)),
+        (Metric::RequestThroughput, throughput(requests, flows(), Metric::RequestThroughput, sending)),
+        (Metric::OutputTps, throughput(requests, flows(), Metric::OutputTps, sending)),
+        (Metric::OutputTpsPerUser, mean_user_tps(requests)),
+        (Metric::RateOffered, share(Metric::RateOffered, arrived(requests), arrived(all))),
+        (Metric::RateAchieved, share(Metric::RateAchieved, sent(requests), sent(all))),
     ];
     GroupReport {
         name: name.to_owned(),
         entry: false,
-        scheduled: rows.len() as u64,
-        ok: rows.iter().filter(|row| row.ok()).count() as u64,
+        scheduled: requests.len() as u64,
+        ok: requests.iter().filter(|request| request.ok()).count() as u64,
         scalars: scalars.into_iter().filter_map(|(metric, value)| Some((metric, value?))).collect(),
-        distributions: METRICS.into_iter().filter_map(spread).collect(),
+        distributions: METRICS.into_iter().filter_map(distribution_of).collect(),
     }
 }
 
@@ -105,7 +105,7 @@ mod tests {
     fn lengths_stand_in_their_order_and_failures_count() {
         let rows =
             vec![row(Some("2048"), 400.0), row(Some("96"), 100.0), row(Some("96"), 200.0), row(Some("96"), 0.0), row(None, 1.0)];
-        let seen = groups(&case(Shape::Burst), &sample_of(rows));
+        let seen = group_reports(&case(Shape::Burst), &sample_of(rows));
         let told: Vec<_> = seen.iter().map(|group| (group.name.as_str(), group.ok, group.scheduled)).collect();
         assert_eq!(told, [("96", 2, 3), ("2048", 1, 1)]);
         // 10 tokens in 0.1 s and in 0.2 s.
@@ -116,7 +116,7 @@ mod tests {
     #[test]
     fn very_many_groups_are_left_to_the_rows() {
         let many = |count: usize| (0..count).map(|n| row(Some(&format!("prefix-{n}")), 1.0));
-        let told = |count| groups(&case(Shape::Burst), &sample_of(many(count))).len();
+        let told = |count| group_reports(&case(Shape::Burst), &sample_of(many(count))).len();
         assert_eq!((told(64), told(65)), (64, 0));
     }
 
@@ -135,7 +135,7 @@ mod tests {
             ..Flow::default()
         };
         let flows = rows.iter().filter(|row| row.ok).map(flow).collect();
-        groups(&case, &Sample { sending: vec![1.5, 0.5], flows, scalars, ..sample_of(rows) })
+        group_reports(&case, &Sample { sending: vec![1.5, 0.5], flows, scalars, ..sample_of(rows) })
     }
 
     #[test]

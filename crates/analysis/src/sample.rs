@@ -100,43 +100,44 @@ impl Amounts {
     }
 }
 
-/// The sample of a case over all its rounds.
-pub fn sample(table: &Table, facts: &CaseFacts<'_>) -> Sample {
-    let rows: Vec<RequestRow<'_>> = table.rows_of_case(&facts.case.id).into_iter().filter(|row| !given_up(row, facts)).collect();
+/// Samples a case over all its rounds.
+pub fn sample_case(table: &Table, facts: &CaseFacts<'_>) -> Sample {
+    let rows: Vec<RequestRow<'_>> =
+        table.rows_of_case(&facts.case.id).into_iter().filter(|row| !cancelled_by_stop(row, facts)).collect();
     sample_rows(table, &rows, facts)
 }
 
-/// The sample of one round of a case.
-pub fn round_sample(table: &Table, facts: &CaseFacts<'_>, round: u32) -> Sample {
-    let of_round = |row: &RequestRow<'_>| row.round() == round && !given_up(row, facts);
+/// Samples one round of a case.
+pub fn sample_round(table: &Table, facts: &CaseFacts<'_>, round: u32) -> Sample {
+    let of_round = |row: &RequestRow<'_>| row.round() == round && !cancelled_by_stop(row, facts);
     let rows: Vec<RequestRow<'_>> = table.rows_of_case(&facts.case.id).into_iter().filter(of_round).collect();
     sample_rows(table, &rows, facts)
 }
 
-/// Whether a request was still in flight when its round, which the tool itself had ended early, was over: it says nothing of
-/// the server. Its row stays.
-pub(super) fn given_up(row: &RequestRow<'_>, facts: &CaseFacts<'_>) -> bool {
-    let ended = |part: &Part| part.ending.is_some() || part.probe.is_some_and(|probe| probe.hopeless);
-    let own = |part: &&Part| part.case == facts.case.id && part.round == row.round();
-    row.failure() == Some(FailureKind::Cancelled) && facts.parts.iter().find(own).is_some_and(ended)
+/// Whether a request was cancelled because its round was stopped early: it shows nothing of the server. Its row stays in the
+/// table.
+pub(super) fn cancelled_by_stop(row: &RequestRow<'_>, facts: &CaseFacts<'_>) -> bool {
+    let stopped = |part: &Part| part.ending.is_some() || part.probe.is_some_and(|probe| probe.hopeless);
+    let of_round = |part: &&Part| part.case == facts.case.id && part.round == row.round();
+    row.failure() == Some(FailureKind::Cancelled) && facts.parts.iter().find(of_round).is_some_and(stopped)
 }
 
 fn sample_rows(table: &Table, rows: &[RequestRow<'_>], facts: &CaseFacts<'_>) -> Sample {
     let rounds = rounds(rows, facts);
     let requests = measured_requests(&rounds, facts);
     let measured: Vec<MeasuredRequest<'_>> = requests.iter().collect();
-    let watched = telemetry::watched(table, facts, &rounds);
-    let sending = sending::lengths(&rounds, facts);
+    let telemetry_of_rounds = telemetry::round_telemetry(table, facts, &rounds);
+    let sending = sending::window_lengths(&rounds, facts);
     let flows = sending::flows(&rounds, facts);
     let mut scalars = scalars(&rounds, (&measured, &sending, &flows), facts);
-    scalars.extend(hardware_scalars(&rounds, &measured, (facts, &watched)));
+    scalars.extend(hardware_scalars(&rounds, &measured, (facts, &telemetry_of_rounds)));
     Sample {
         windows: windows(&rounds),
         sending,
         flows,
         scalars,
         distributions: distributions(&measured),
-        signals: telemetry::signals(&watched),
+        signals: telemetry::signals(&telemetry_of_rounds),
         counts: counts(rows),
         without_file: without_file(rows),
         requests,
@@ -174,16 +175,16 @@ fn cancels_after_time(row: &RequestRow<'_>, facts: &CaseFacts<'_>) -> bool {
     request.cancel.as_ref().is_some_and(|cancel| matches!(cancel.when, Departure::After(_)))
 }
 
-/// Requests that this side had no file or port for. In warm-up too: what was not sent then warmed nothing up.
+/// Requests, warm-up included, that this machine had no file or port for.
 fn without_file(all: &[RequestRow<'_>]) -> u64 {
-    let own = |row: &&RequestRow<'_>| row.is_of_case() && row.failure() == Some(FailureKind::Connect);
+    let failed = |row: &&RequestRow<'_>| row.is_of_case() && row.failure() == Some(FailureKind::Connect);
     all.iter()
-        .filter(own)
-        .filter(|row| [Failure::NO_FILES, Failure::NO_PORTS].iter().any(|why| row.message().contains(why)))
+        .filter(failed)
+        .filter(|row| [Failure::NO_FILES, Failure::NO_PORTS].iter().any(|reason| row.message().contains(reason)))
         .count() as u64
 }
 
-/// One per round number; 0 for a round without measured rows.
+/// Length of each round's measured window in seconds, by round number; 0 for a round without measured rows.
 fn windows(rounds: &[Round<'_, '_>]) -> Vec<f64> {
     let mut windows = vec![0.0; rounds.last().map_or(0, |round| round.number() as usize + 1)];
     for round in rounds {
@@ -228,7 +229,7 @@ fn counts(all: &[RequestRow<'_>]) -> Counts {
     counts
 }
 
-/// The distribution of these values; None where there are none. Each column is sorted once, here.
+/// The distribution of values; None without values. Each column is sorted once, here.
 pub(super) fn distribution(mut values: Vec<f64>) -> Option<Distribution> {
     quantile::sort(&mut values);
     Some(Distribution {
@@ -244,11 +245,10 @@ pub(super) fn distribution(mut values: Vec<f64>) -> Option<Distribution> {
     })
 }
 
-/// The kinds of failure among the measured requests of a case, most frequent first, each with the words of its first one;
-/// without what the tool itself gave up when it ended a round early.
-pub fn failures(table: &Table, facts: &CaseFacts<'_>) -> Vec<FailureExample> {
+/// The kinds of failure among the measured requests of a case, most frequent first, each with the message of its first one.
+pub fn failure_examples(table: &Table, facts: &CaseFacts<'_>) -> Vec<FailureExample> {
     let mut kinds: BTreeMap<FailureKind, FailureExample> = BTreeMap::new();
-    let counts = |row: &&RequestRow<'_>| row.measured() && !row.left() && !given_up(row, facts);
+    let counts = |row: &&RequestRow<'_>| row.measured() && !row.left() && !cancelled_by_stop(row, facts);
     for row in table.rows_of_case(&facts.case.id).iter().filter(counts) {
         let Some(kind) = row.failure() else { continue };
         let status = row.status().and_then(|status| u16::try_from(status).ok());

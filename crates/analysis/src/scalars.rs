@@ -1,13 +1,13 @@
-//! The metrics that a case has one value of. Rounds pool: a total over the sum of their windows, never a mean of rates.
+//! The case-level metrics. Rounds are pooled: a total over the sum of their windows, never a mean of rates.
 
 use crate::CaseFacts;
-use crate::in_flight::{Flight, Steady, steady};
+use crate::in_flight::{InFlight, Steady, steady_state};
 use crate::measured_requests::MeasuredRequest;
 use crate::request_row::RequestRow;
 use crate::round::Round;
 use crate::sample::Flow;
-use crate::sending::{rates, sending};
-use crate::telemetry::{self, Watched};
+use crate::sending::{rates, throughput_window};
+use crate::telemetry::{self, RoundTelemetry};
 use llmscen_core::check::{RequestLimit, Subject};
 use llmscen_core::manifest::Part;
 use llmscen_core::metric::Metric;
@@ -15,7 +15,7 @@ use llmscen_core::stats::moments;
 use llmscen_core::telemetry::Hardware;
 use std::collections::BTreeMap;
 
-/// All that exist.
+/// The case-level metrics that exist.
 pub(super) fn scalars(
     rounds: &[Round<'_, '_>],
     (requests, sending, flows): (&[MeasuredRequest<'_>], &[f64], &[Flow]),
@@ -23,7 +23,7 @@ pub(super) fn scalars(
 ) -> BTreeMap<Metric, f64> {
     let seconds: f64 = rounds.iter().map(Round::length).sum();
     let sending: f64 = sending.iter().sum();
-    let of = |metric| throughput(requests, flows, metric, sending);
+    let rate = |metric| throughput(requests, flows, metric, sending);
     let mut scalars = rates(rounds, facts);
     let mut put = |metric, value: Option<f64>| {
         if let Some(value) = value {
@@ -37,18 +37,18 @@ pub(super) fn scalars(
         (Metric::OutputTps, Metric::OutputTpsWithDrain),
         (Metric::TotalTps, Metric::TotalTpsWithDrain),
     ] {
-        put(metric, of(metric));
-        put(with_drain, over_all(requests, metric, seconds));
+        put(metric, rate(metric));
+        put(with_drain, rate_with_drain(requests, metric, seconds));
     }
     let gpus = facts.case.target.gpus.filter(|&gpus| gpus > 0).map(f64::from);
-    put(Metric::OutputTpsPerGpu, of(Metric::OutputTps).zip(gpus).map(|(tps, gpus)| tps / gpus));
+    put(Metric::OutputTpsPerGpu, rate(Metric::OutputTps).zip(gpus).map(|(tps, gpus)| tps / gpus));
     put(Metric::OutputTpsPerUser, mean_user_tps(requests));
-    put(Metric::ItemThroughput, of(Metric::ItemThroughput));
-    put(Metric::SessionThroughput, sessions(rounds, facts).filter(|_| sending > 0.0).map(|whole| whole / sending));
+    put(Metric::ItemThroughput, rate(Metric::ItemThroughput));
+    put(Metric::SessionThroughput, complete_sessions(rounds, facts).filter(|_| sending > 0.0).map(|sessions| sessions / sending));
     put(Metric::ErrorRate, error_rate(requests));
-    put(Metric::Startup, startup(facts.parts));
-    put(Metric::GoodputRate, goodput(rounds, requests, facts).filter(|_| sending > 0.0).map(|good| good / sending));
-    scalars.extend(in_flight(rounds, facts, seconds));
+    put(Metric::Startup, startup_seconds(facts.parts));
+    put(Metric::GoodputRate, good_requests(rounds, requests, facts).filter(|_| sending > 0.0).map(|good| good / sending));
+    scalars.extend(in_flight_metrics(rounds, facts, seconds));
     scalars
 }
 
@@ -60,18 +60,18 @@ pub(super) fn throughput<'f>(
     sending: f64,
 ) -> Option<f64> {
     let amount = || flows.into_iter().flat_map(|flow| flow.bins.values()).map(|bin| bin.amount(metric)).sum::<f64>();
-    known(requests, metric, sending).then(|| amount() / sending)
+    exists(requests, metric, sending).then(|| amount() / sending)
 }
 
-/// The amount of all rows by the length of the measured window, its start and its drain included.
-fn over_all(requests: &[MeasuredRequest<'_>], metric: Metric, seconds: f64) -> Option<f64> {
+/// The amount of all requests by the length of the measured window, its start and drain included.
+fn rate_with_drain(requests: &[MeasuredRequest<'_>], metric: Metric, seconds: f64) -> Option<f64> {
     let amount = || requests.iter().filter_map(|request| request.credit(metric)).sum::<f64>();
-    known(requests, metric, seconds).then(|| amount() / seconds)
+    exists(requests, metric, seconds).then(|| amount() / seconds)
 }
 
-fn known(requests: &[MeasuredRequest<'_>], metric: Metric, seconds: f64) -> bool {
-    let counted = |request: &MeasuredRequest<'_>| request.ok() && request.credit(metric).is_some();
-    seconds > 0.0 && (metric == Metric::RequestThroughput || requests.iter().any(counted))
+fn exists(requests: &[MeasuredRequest<'_>], metric: Metric, seconds: f64) -> bool {
+    let has_amount = |request: &MeasuredRequest<'_>| request.ok() && request.credit(metric).is_some();
+    seconds > 0.0 && (metric == Metric::RequestThroughput || requests.iter().any(has_amount))
 }
 
 /// The mean throughput of a user over the requests that have one.
@@ -79,19 +79,19 @@ pub(super) fn mean_user_tps(requests: &[MeasuredRequest<'_>]) -> Option<f64> {
     moments::mean(&requests.iter().filter_map(|request| request.user_tps()).collect::<Vec<_>>())
 }
 
-/// Conversations of which every turn succeeded, and that ended in the throughput window; None where there are no conversations.
-fn sessions(rounds: &[Round<'_, '_>], facts: &CaseFacts<'_>) -> Option<f64> {
-    let talks = |round: &Round<'_, '_>| round.measured().any(|row| row.turns() > 1);
-    let whole = |turns: &[RequestRow<'_>]| {
+/// Conversations whose turns all succeeded and that ended in the throughput window; None without conversations.
+fn complete_sessions(rounds: &[Round<'_, '_>], facts: &CaseFacts<'_>) -> Option<f64> {
+    let has_conversations = |round: &Round<'_, '_>| round.measured().any(|row| row.turns() > 1);
+    let complete_end = |turns: &[RequestRow<'_>]| {
         let expected = turns.first().filter(|row| row.turns() > 1).map(|row| row.turns() as usize);
         turns.iter().map(RequestRow::end).max().filter(|_| expected == Some(turns.iter().filter(|row| row.ok()).count()))
     };
     let count = |round: &Round<'_, '_>| {
-        let Some(window) = sending(round, facts) else { return 0 };
-        let ends = round.rows.chunk_by(|a, b| a.seq() == b.seq()).filter_map(whole);
+        let Some(window) = throughput_window(round, facts) else { return 0 };
+        let ends = round.rows.chunk_by(|a, b| a.seq() == b.seq()).filter_map(complete_end);
         ends.filter(|end| *end > window.start && *end <= window.end).count()
     };
-    rounds.iter().any(talks).then(|| rounds.iter().map(count).sum::<usize>() as f64)
+    rounds.iter().any(has_conversations).then(|| rounds.iter().map(count).sum::<usize>() as f64)
 }
 
 /// Among the requests that the client did not cancel.
@@ -102,15 +102,15 @@ pub(super) fn error_rate(requests: &[MeasuredRequest<'_>]) -> Option<f64> {
     (n > 0).then(|| errors as f64 / n as f64)
 }
 
-/// Seconds until the managed server was ready: the mean of the starts for this case, or else of those that it was played on.
-fn startup(parts: &[Part]) -> Option<f64> {
+/// Mean seconds until the managed server was ready, of the starts for this case, else of the servers that it ran on.
+fn startup_seconds(parts: &[Part]) -> Option<f64> {
     let own: Vec<f64> = parts.iter().filter_map(|part| Some(part.startup.as_ref()?.ready.secs())).collect();
     let served: Vec<f64> = parts.iter().filter_map(|part| Some(part.served_ready?.secs())).collect();
     moments::mean(&own).or_else(|| moments::mean(&served))
 }
 
-/// Good requests by the first goodput check of the case, of those that ended in the throughput window.
-fn goodput(rounds: &[Round<'_, '_>], requests: &[MeasuredRequest<'_>], facts: &CaseFacts<'_>) -> Option<f64> {
+/// Requests that are good by the first goodput check of the case and ended in the throughput window.
+fn good_requests(rounds: &[Round<'_, '_>], requests: &[MeasuredRequest<'_>], facts: &CaseFacts<'_>) -> Option<f64> {
     let limits = facts.case.checks.iter().find_map(|check| match &check.subject {
         Subject::Goodput(limits) => Some(limits.as_slice()),
         Subject::Metric { .. } | Subject::Signal { .. } => None,
@@ -119,11 +119,11 @@ fn goodput(rounds: &[Round<'_, '_>], requests: &[MeasuredRequest<'_>], facts: &C
         let mut measured = requests.iter();
         let mut good = 0;
         for round in rounds {
-            let window = sending(round, facts).unwrap_or_default();
+            let window = throughput_window(round, facts).unwrap_or_default();
             for row in round.rows {
                 let request = row.measured().then(|| measured.next()).flatten();
-                let counts = row.end() > window.start && row.end() <= window.end;
-                good += u32::from(counts && request.map_or_else(|| row.meets(limits), |request| request.meets(limits)));
+                let is_within = row.end() > window.start && row.end() <= window.end;
+                good += u32::from(is_within && request.map_or_else(|| row.meets(limits), |request| request.meets(limits)));
             }
         }
         f64::from(good)
@@ -131,20 +131,22 @@ fn goodput(rounds: &[Round<'_, '_>], requests: &[MeasuredRequest<'_>], facts: &C
     limits.map(count)
 }
 
-fn in_flight(rounds: &[Round<'_, '_>], facts: &CaseFacts<'_>, seconds: f64) -> Vec<(Metric, f64)> {
+fn in_flight_metrics(rounds: &[Round<'_, '_>], facts: &CaseFacts<'_>, seconds: f64) -> Vec<(Metric, f64)> {
     let shape = &facts.case.load.shape;
-    let (mut area, mut most, mut pooled) = (0.0, 0, Steady::default());
+    let mut area = 0.0;
+    let mut max = 0;
+    let mut pooled = Steady::default();
     for (round, window) in rounds.iter().filter_map(|round| round.window.map(|window| (round, window))) {
-        let flight = Flight::of(round.rows);
-        let state = steady(round, &flight, shape);
+        let in_flight = InFlight::count(round.rows);
+        let state = steady_state(round, &in_flight, shape);
         pooled = Steady { tokens: pooled.tokens + state.tokens, seconds: pooled.seconds + state.seconds };
-        area += flight.area(window);
-        most = most.max(flight.max(window));
+        area += in_flight.area(window);
+        max = max.max(in_flight.max(window));
     }
     let streamed = rounds.iter().flat_map(|round| round.rows).any(|row| row.ok() && !row.events().is_empty());
     let mut found = Vec::new();
     if seconds > 0.0 {
-        found.extend([(Metric::ConcurrencyMean, area / 1e9 / seconds), (Metric::ConcurrencyMax, f64::from(most))]);
+        found.extend([(Metric::ConcurrencyMean, area / 1e9 / seconds), (Metric::ConcurrencyMax, f64::from(max))]);
     }
     if streamed && pooled.seconds > 0.0 {
         found.push((Metric::OutputTpsSteady, pooled.tokens / pooled.seconds));
@@ -152,49 +154,53 @@ fn in_flight(rounds: &[Round<'_, '_>], facts: &CaseFacts<'_>, seconds: f64) -> V
     found
 }
 
-// What the requests took of the hardware: energy, operations, memory bandwidth. Formulas: docs/metrics.md, section 3. MFU after
+// Hardware metrics: energy, FLOPS and memory bandwidth utilization. Formulas: docs/metrics.md, section 3. MFU after
 // Chowdhery et al., "PaLM" (2022), appendix B, without its attention term; MBU after Databricks, "LLM Inference Performance
 // Engineering: Best Practices" (2023), with the KV cache of a whole batch.
 
-/// Those of them that exist.
+/// The hardware metrics that exist.
 pub(super) fn hardware_scalars(
     rounds: &[Round<'_, '_>],
     requests: &[MeasuredRequest<'_>],
-    (facts, watched): (&CaseFacts<'_>, &[Watched<'_>]),
+    (facts, telemetry_of_rounds): (&CaseFacts<'_>, &[RoundTelemetry<'_>]),
 ) -> Vec<(Metric, f64)> {
     let seconds: f64 = rounds.iter().map(Round::length).sum();
-    let tokens = over_all(requests, Metric::OutputTps, seconds).map(|tps| tps * seconds).filter(|tokens| *tokens > 0.0);
+    let tokens = rate_with_drain(requests, Metric::OutputTps, seconds).map(|tps| tps * seconds).filter(|tokens| *tokens > 0.0);
     let windows = rounds.iter().filter(|round| round.window.is_some()).count();
-    let energy = telemetry::energy(watched, windows).zip(tokens).map(|(joules, tokens)| joules / tokens);
+    let energy = telemetry::energy(telemetry_of_rounds, windows).zip(tokens).map(|(joules, tokens)| joules / tokens);
     let gpus = facts.case.target.gpus.filter(|&gpus| gpus > 0).map(f64::from);
-    let of_all = |peak: Option<f64>| peak.zip(gpus).map(|(peak, gpus)| peak * gpus).filter(|peak| *peak > 0.0);
+    let total_peak = |peak: Option<f64>| peak.zip(gpus).map(|(peak, gpus)| peak * gpus).filter(|peak| *peak > 0.0);
     let hardware = facts.case.target.hardware;
-    let mfu = hardware.and_then(|own| Some(2.0 * own.parameters * computed_tokens(requests, seconds)? / of_all(own.peak_flops)?));
-    let mbu = hardware.and_then(|own| Some(bytes_read(rounds, &own)? / of_all(own.peak_bandwidth)?));
+    let mfu =
+        hardware.and_then(|own| Some(2.0 * own.parameters * computed_tokens(requests, seconds)? / total_peak(own.peak_flops)?));
+    let mbu = hardware.and_then(|own| Some(bytes_read(rounds, &own)? / total_peak(own.peak_bandwidth)?));
     let all = [(Metric::EnergyPerToken, energy), (Metric::Mfu, mfu), (Metric::Mbu, mbu)];
     all.into_iter().filter_map(|(metric, value)| Some((metric, value?))).collect()
 }
 
-/// Tokens per second that something was computed for: prompt tokens that the server says it took from its cache are none.
+/// Computed tokens per second: all tokens without the prompt tokens that the server reported as cached.
 fn computed_tokens(requests: &[MeasuredRequest<'_>], seconds: f64) -> Option<f64> {
-    let all = over_all(requests, Metric::TotalTps, seconds)?;
+    let total = rate_with_drain(requests, Metric::TotalTps, seconds)?;
     let counted = [Metric::PromptTokens, Metric::OutputTokens];
     let known = requests.iter().filter(|request| request.ok() && counted.iter().all(|&count| request.value(count).is_some()));
     let cached: f64 = known.filter_map(|request| request.value(Metric::CachedTokens)).sum();
-    Some(all - cached / seconds)
+    Some(total - cached / seconds)
 }
 
-/// Bytes read per second of decoding: the weights once a step, for all requests together, and the KV cache of each.
+/// Bytes read per second of decoding: the weights once per step for all requests together, and the KV cache of each request.
 fn bytes_read(rounds: &[Round<'_, '_>], hardware: &Hardware) -> Option<f64> {
-    let paced = |row: &&RequestRow<'_>| row.ok() && row.metric(Metric::Tpot).is_some();
-    let (mut steps, mut time, mut context, mut busy) = (0.0, 0.0, Some(0.0), 0u64);
+    let has_tpot = |row: &&RequestRow<'_>| row.ok() && row.metric(Metric::Tpot).is_some();
+    let mut steps = 0.0;
+    let mut time = 0.0;
+    let mut context = Some(0.0);
+    let mut busy = 0u64;
     for round in rounds {
-        let decoding: Vec<&RequestRow<'_>> = round.measured().filter(paced).collect();
+        let decoding: Vec<&RequestRow<'_>> = round.measured().filter(has_tpot).collect();
         for row in &decoding {
             let spans = row.choice_spans();
             steps += row.metric(Metric::OutputTokens)? - spans.len() as f64;
             time += spans.iter().map(|(first, last)| (last - first) as f64 / 1e9).sum::<f64>();
-            context = context.zip(context_read(row)).map(|(sum, own)| sum + own);
+            context = context.zip(context_read(row)).map(|(sum, tokens)| sum + tokens);
         }
         busy += covered_nanos(decoding.iter().flat_map(|row| row.choice_spans()).collect());
     }
@@ -208,21 +214,21 @@ fn bytes_read(rounds: &[Round<'_, '_>], hardware: &Hardware) -> Option<f64> {
     context.map(|tokens| weights + hardware.kv_bytes_per_token * tokens / (busy as f64 / 1e9))
 }
 
-/// Tokens of context over all decoding steps of a request: its k-th step reads the prompt and k tokens.
+/// Context tokens over all decoding steps of a request: step k reads the prompt and k tokens.
 fn context_read(row: &RequestRow<'_>) -> Option<f64> {
     let choices = row.choice_spans().len() as f64;
     let each = row.metric(Metric::OutputTokens)? / choices;
     Some(choices * (each - 1.0) * (row.metric(Metric::PromptTokens)? + each / 2.0))
 }
 
-/// Nanoseconds that lie in any of these spans.
+/// Length of the union of spans, in nanoseconds.
 fn covered_nanos(mut spans: Vec<(u64, u64)>) -> u64 {
     spans.sort_unstable();
     let mut reached = 0;
     spans.into_iter().fold(0, |sum, (from, to)| {
-        let own = to.saturating_sub(from.max(reached));
+        let added = to.saturating_sub(from.max(reached));
         reached = reached.max(to);
-        sum + own
+        sum + added
     })
 }
 

@@ -4,7 +4,7 @@
 use crate::CaseFacts;
 use crate::Sample;
 use crate::fixture::{TestRequest, case, facts, facts as case_facts, failed, outcome, sample_of, stream, table};
-use crate::sample::sample;
+use crate::sample::sample_case;
 use llmscen_core::check::{Check, Confidence, NoData, Of, Op, RequestLimit, Subject};
 use llmscen_core::load::{Arrival, Shape};
 use llmscen_core::manifest::Part;
@@ -95,7 +95,7 @@ fn example(shape: Shape) -> Sample {
     // Starts of a server, told by rounds whose requests are others.
     let starts = [2500, 5000].map(|ready| Startup { ready: Nanos::from_millis(ready), ..Startup::default() });
     let parts = starts.map(|startup| Part { round: 9, startup: Some(startup), ..Part::default() });
-    sample(&table("a", &requests()).with_telemetry(vec![recorded]), &CaseFacts { parts: &parts, ..facts(&case) })
+    sample_case(&table("a", &requests()).with_telemetry(vec![recorded]), &CaseFacts { parts: &parts, ..facts(&case) })
 }
 
 fn near(computed: f64, told: &str) -> bool {
@@ -177,7 +177,7 @@ fn the_page_says_what_the_code_computes_of_rounds() {
         line[1].split_whitespace().map(row).collect::<Vec<_>>()
     });
     let sample = Sample { windows: vec![1.0; 2], ..sample_of(rows) };
-    let seen = &crate::repeats(&sample, &Shape::Closed { users: 1 })[0];
+    let seen = &crate::round_variances(&sample, &Shape::Closed { users: 1 })[0];
     let told = cells("<!-- repeats -->");
     assert!(near(seen.within_sd.unwrap(), told[0][1]) && near(seen.between_sd.unwrap(), told[1][1]), "{seen:?}");
 }
@@ -192,7 +192,7 @@ fn two_choices() -> Outcome {
 }
 
 fn figures(rows: &[Outcome], shape: Shape) -> Sample {
-    sample(&table("a", rows), &case_facts(&case(shape)))
+    sample_case(&table("a", rows), &case_facts(&case(shape)))
 }
 
 fn value(sample: &Sample, row: usize, metric: Metric) -> Option<f64> {

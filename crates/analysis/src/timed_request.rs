@@ -2,7 +2,7 @@
 
 use crate::CaseFacts;
 use crate::request_row::RequestRow;
-use crate::sample::given_up;
+use crate::sample::cancelled_by_stop;
 use crate::table::Table;
 use llmscen_core::check::RequestLimit;
 use llmscen_core::metric::Metric;
@@ -17,9 +17,9 @@ pub struct TimedRequest<'a> {
     origin_ns: u64,
 }
 
-/// The requests of [`crate::sample()`], ordered by (round, seq, turn).
+/// The requests of [`crate::sample_case()`], ordered by (round, seq, turn).
 pub fn timed_requests<'a>(table: &'a Table, facts: &CaseFacts<'_>) -> Vec<TimedRequest<'a>> {
-    let measured = |row: &RequestRow<'_>| row.measured() && !given_up(row, facts);
+    let measured = |row: &RequestRow<'_>| row.measured() && !cancelled_by_stop(row, facts);
     let timed = |row: RequestRow<'a>| {
         let part = facts.parts.iter().find(|part| part.case == facts.case.id && part.round == row.round());
         TimedRequest { row, origin_ns: part.map_or(0, |part| part.origin_ns) }

@@ -307,7 +307,7 @@ fn judged(own: &Simulated, checks: &[Check]) -> Vec<(Verdict, ObjectiveAudit)> {
     let case = Case { checks: checks.to_vec(), ..case("http://10.0.0.1/v1") };
     let table = Table::build(own.outcomes.iter().map(|outcome| Tagged { case: "a", round: 0, shard: 0, outcome }));
     let facts = CaseFacts { case: &case, parts: &parts, until: None };
-    let sample = llmscen_analysis::sample(&table, &facts);
+    let sample = llmscen_analysis::sample_case(&table, &facts);
     let limits = AuditLimits::default();
     let audited = Audited { case: &case, parts: &[&parts[0]], rounds: 1, sample: &sample, limits: &limits, seed: Seed(7) };
     let (verdicts, objectives) = audited.verdicts((&table, &facts), &audited.examine().1);

@@ -42,7 +42,7 @@ pub fn baseline_of_run(plan: &mut Plan, folder: &RunDir) -> Result<(Baseline, Op
     let mut cases = Vec::new();
     for case in &plan.cases {
         cases.extend(with_stages(case, &table, &manifest, |table, facts, _| {
-            baseline_of_case(facts.case, &llmscen_analysis::sample(table, facts), facts.parts.len())
+            baseline_of_case(facts.case, &llmscen_analysis::sample_case(table, facts), facts.parts.len())
         }));
     }
     let machine = &manifest.machine;

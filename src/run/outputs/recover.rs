@@ -86,7 +86,7 @@ pub struct Replayed {
 
 /// The rows of a run with the starts of its open loops marked. A search discards the starts of its probes itself.
 pub fn settle_table(table: Table, plan: &Plan) -> Table {
-    if plan.quests.is_empty() { table.settled(&plan.cases) } else { table }
+    if plan.quests.is_empty() { table.mark_starts(&plan.cases) } else { table }
 }
 
 /// Reads the journal of a run. `unwritten`: outcomes that may be missing in it. `why`: what rounds without an end are cut short by.

@@ -128,7 +128,7 @@ pub(crate) struct Judged {
 /// Judges a case, or a stage, which did not happen as planned where the `whole` did not.
 pub(crate) fn judge_case(plan: &Plan, table: &Table, facts: &CaseFacts<'_>, whole: &[String]) -> Judged {
     let (case, parts) = (facts.case, facts.parts.iter().collect::<Vec<_>>());
-    let sample = llmscen_analysis::sample(table, facts);
+    let sample = llmscen_analysis::sample_case(table, facts);
     let rounds = if plan.quests.is_empty() { plan.rounds } else { parts.len() as u32 };
     let audited = Audited { case, parts: &parts, rounds, sample: &sample, limits: &plan.audit, seed: plan.seed };
     let (mut audit, mut findings) = audited.examine();
@@ -137,7 +137,7 @@ pub(crate) fn judge_case(plan: &Plan, table: &Table, facts: &CaseFacts<'_>, whol
     findings.all.extend(inherited.iter().cloned());
     audit.reasons.extend(inherited);
     audit.valid = audit.reasons.is_empty();
-    let each = |part: &Part| llmscen_analysis::round_sample(table, facts, part.round);
+    let each = |part: &Part| llmscen_analysis::sample_round(table, facts, part.round);
     let restarted = Part::restarted(facts.parts);
     let rounds = if restarted { facts.parts.iter().map(each).collect() } else { Vec::new() };
     let verdicts: Vec<Verdict>;
@@ -156,13 +156,13 @@ fn summarize_case(plan: &Plan, table: &Table, facts: &CaseFacts<'_>, whole: &[St
     let (case, parts) = (facts.case, facts.parts.iter().collect::<Vec<_>>());
     let Judged { sample, audit, verdicts, aborted, saturated } = judge_case(plan, table, facts, whole);
     let (load_value, load_axis) = case.load.shape.size();
-    let repeats = llmscen_analysis::repeats(&sample, &case.load.shape);
-    let groups = llmscen_analysis::groups(case, &sample);
+    let repeats = llmscen_analysis::round_variances(&sample, &case.load.shape);
+    let groups = llmscen_analysis::group_reports(case, &sample);
     let local: Vec<LocalPart> = parts.iter().filter_map(|part| part.local.clone()).collect();
     // The stamps of a model in this process are its own thread's: no stall of a worker thread is in them.
     let caution = caution(&audit, &sample).filter(|_| local.is_empty());
     let unseen = unseen_cache(&audit, case).filter(|_| facts.until.is_none());
-    let discarded = llmscen_analysis::discarded(table, &case.id);
+    let discarded = llmscen_analysis::discarded_start(table, &case.id);
     let dataset_end = dataset_end(facts, &sample, discarded);
     let ended = dataset_end.map(|end| format!("{}.", end.to_string().replacen('t', "T", 1)));
     let start = discarded.map(|own| {
@@ -184,20 +184,20 @@ fn summarize_case(plan: &Plan, table: &Table, facts: &CaseFacts<'_>, whole: &[St
         rounds: parts.len() as u32,
         restarted: Part::restarted(facts.parts),
         cdfs: llmscen_analysis::cdfs(&sample),
-        speed: llmscen_analysis::speed(case, &groups, &local),
+        speed: llmscen_analysis::speed_table(case, &groups, &local),
         groups,
         token_source: llmscen_analysis::token_source(table, &case.id),
         prompt_lengths: llmscen_analysis::prompt_lengths(table, &case.id),
-        failures: llmscen_analysis::failures(table, facts),
+        failures: llmscen_analysis::failure_examples(table, facts),
         // What a stage looks like over time is seen in the whole.
         timelines: if facts.until.is_some() { Timelines::default() } else { llmscen_analysis::timelines(table, facts) },
-        pictures: if facts.until.is_some() { Pictures::default() } else { llmscen_analysis::pictures(table, facts) },
+        pictures: if facts.until.is_some() { Pictures::default() } else { llmscen_analysis::chart_data(table, facts) },
         notes: told.chain(caution).chain(unseen).collect(),
         repeats,
         counts: sample.counts,
         scalars: sample.scalars,
         distributions: sample.distributions,
-        telemetry: llmscen_analysis::telemetry::telemetry(table, facts),
+        telemetry: llmscen_analysis::telemetry::summarize(table, facts),
         startups: parts.iter().filter_map(|part| part.startup.clone()).collect(),
         server_ends: parts.iter().filter_map(|part| Some((part.round, part.server_end.clone()?))).collect(),
         local,
@@ -237,7 +237,7 @@ fn notes(table: &Table, facts: &CaseFacts<'_>, parts: &[&Part]) -> Vec<String> {
         Ending::TargetLost(lost) => Some(format!("{lost}. Requests that were cancelled then are not part of any metric.")),
         Ending::AllFailed(failed) => Some(format!("{failed}. Requests that were cancelled then are not part of any metric.")),
     };
-    parts.iter().filter_map(said).chain(llmscen_analysis::notes(table, facts)).collect()
+    parts.iter().filter_map(said).chain(llmscen_analysis::token_notes(table, facts)).collect()
 }
 
 /// Why a case was not measured to its end.

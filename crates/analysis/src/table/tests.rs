@@ -87,7 +87,7 @@ mod table {
 mod stage_slice {
     use crate::CaseFacts;
     use crate::fixture::{case, failed, stream, table, warmup};
-    use crate::sample::sample;
+    use crate::sample::sample_case;
     use llmscen_core::labels::Scalar;
     use llmscen_core::load::{Arrival, Shape};
     use llmscen_core::manifest::Part;
@@ -117,7 +117,7 @@ mod stage_slice {
             let stage = &stages[index];
             let part = Part { case: stage.case.id.clone(), measured_from_ns: stage.from.0, ..Part::default() };
             let facts = CaseFacts { case: &stage.case, parts: &[part], until: Some(stage.until) };
-            sample(&table.stage_rows("a", stage), &facts)
+            sample_case(&table.stage_rows("a", stage), &facts)
         };
         assert_eq!((stages[1].case.id.as_str(), stages[1].case.labels.get("load.stage")), ("a/stage=2", Some(&Scalar::Int(2))));
         let (first, second) = (seen(0), seen(1));

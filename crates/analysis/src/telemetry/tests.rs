@@ -1,6 +1,6 @@
 use super::*;
 use crate::fixture::{case, facts, outcome, stream, table, warmup};
-use crate::sample::sample;
+use crate::sample::sample_case;
 use crate::table::Tagged;
 use llmscen_core::load::Shape;
 use llmscen_core::manifest::Part;
@@ -30,7 +30,7 @@ fn recorded(readings: Vec<Reading>) -> Recorded {
 /// Over one round whose window is from 1 s to 4 s.
 fn over(readings: Vec<Reading>) -> Telemetry {
     let recorded = recorded(readings);
-    summarise(&[Watched { recorded: &recorded, window: Window { from: SECOND, until: 4 * SECOND } }])
+    summarize_rounds(&[RoundTelemetry { recorded: &recorded, window: Window { from: SECOND, until: 4 * SECOND } }])
 }
 
 fn figures(stat: &SignalStat) -> (u64, Option<f64>, Option<f64>, Option<f64>) {
@@ -152,7 +152,7 @@ fn rounds_pool_and_their_histograms_add_up() {
         recorded(readings.into_iter().chain([server(20, Signal::ServerRunning, "", end[2])]).collect())
     });
     let window = Window { from: SECOND, until: 4 * SECOND };
-    let seen = summarise(&rounds.each_ref().map(|recorded| Watched { recorded, window }));
+    let seen = summarize_rounds(&rounds.each_ref().map(|recorded| RoundTelemetry { recorded, window }));
     let stat = &seen.signals[&Signal::ServerTtft];
     assert_eq!((stat.n, stat.mean, stat.buckets[1]), (10, Some(6.0), (20.0, 4.0)));
     assert_eq!(figures(&seen.signals[&Signal::ServerRunning]), (2, Some(5.0), Some(4.0), Some(6.0)));
@@ -172,7 +172,7 @@ fn of_two_sources_the_first_is_taken_and_that_is_said() {
 fn what_is_not_there_is_no_zero_and_a_short_window_says_what_to_do() {
     let seen = over(vec![server(50, Signal::ServerRunning, "", 1.0), server(51, Signal::ServerWaiting, "", f64::NAN)]);
     assert!(seen.signals.is_empty());
-    let what = "the longest measured window, of 3 s, contains fewer than two samples: lower `target.metrics.interval` or";
+    let what = "the longest measured window, 3 s, contains fewer than two samples: lower `target.metrics.interval` or";
     assert_eq!(seen.notes, [format!("n/a: server.*: {what} `telemetry.interval`, or measure longer.")]);
     let fell = over([(10, 9.0), (40, 2.0)].map(|(at, v)| server(at, Signal::ServerOutputTps, "", v)).into());
     assert_eq!(fell.notes, ["n/a: server.output_tps: too few samples in the measured windows."]);
@@ -200,15 +200,15 @@ fn a_case_has_the_readings_of_its_rounds_and_a_stage_those_of_its_time() {
     let table = Table::build([row(0, 0), row(1, 0), row(1, 1), row(2, 1)]);
     let table = table.with_telemetry(vec![foreign, waiting(0, [90.0, 1.0, 90.0]), waiting(1, [90.0, 2.0, 3.0])]);
     let case = case(Shape::Closed { users: 1 });
-    let seen = sample(&table, &facts(&case));
+    let seen = sample_case(&table, &facts(&case));
     assert_eq!(figures(&seen.signals[&Signal::ServerWaiting]), (3, Some(2.0), Some(1.0), Some(3.0)));
-    let alone = crate::round_sample(&table, &facts(&case), 1);
+    let alone = crate::sample_round(&table, &facts(&case), 1);
     assert_eq!(figures(&alone.signals[&Signal::ServerWaiting]), (2, Some(2.5), Some(2.0), Some(3.0)));
     let parts = [
         Part { case: "a".into(), untold: vec!["no GPU".into()], ..Part::default() },
         Part { case: "a".into(), round: 1, untold: vec!["no GPU".into()], ..Part::default() },
     ];
-    let told = telemetry(&table, &CaseFacts { parts: &parts, ..facts(&case) });
+    let told = summarize(&table, &CaseFacts { parts: &parts, ..facts(&case) });
     assert_eq!((told.signals, told.notes), (seen.signals, vec!["no GPU".to_owned()]));
 }
 
