@@ -143,11 +143,11 @@ fn aborts(servers: &[Server], trials: usize, wanted: &str) {
             for (objective, counts) in own.iter().zip(&mut counts) {
                 for (counts, easier) in counts.iter_mut().zip([1.0, 0.8]) {
                     let check = Check { abort: Some(abort), ..objective.check(server, easier) };
-                    let Some(mut watch) = Watch::over(&check) else { continue };
+                    let Some(mut watch) = Watch::new(&check) else { continue };
                     let mut plain = Sequential::new(check.allowed().unwrap_or_default(), abort.alpha, abort.min_samples);
                     let (mut ended, mut alone) = (false, false);
-                    for breaks in sample.rows.iter().filter_map(|row| watch.breaks(row)).collect::<Vec<bool>>() {
-                        ended = ended || watch.take(breaks);
+                    for breaks in sample.requests.iter().filter_map(|request| watch.breaks(request)).collect::<Vec<bool>>() {
+                        ended = ended || watch.add(breaks);
                         plain.take(breaks);
                         alone |= plain.seen().0 >= abort.min_samples && plain.evidence() >= enough;
                     }

@@ -1,7 +1,7 @@
 //! How often a search finds the edge of a virtual server: `cargo bench --bench verdicts -- --search`.
 
 use super::virtual_servers::{Objective, SERVERS, Served, Server, objectives};
-use llmscen_analysis::judge::{chance, hopeless, needed};
+use llmscen_analysis::judge::{is_futile, pass_probability, required_samples};
 use llmscen_core::check::Check;
 use llmscen_core::schedule::search::{Probe, Search};
 use llmscen_core::search::{Evidence, Goal, SearchSpec};
@@ -114,7 +114,7 @@ fn searched(server: &Server, check: &Check, edge: f64, seed: u64) -> Tally {
 /// What a probe shows, and how many requests it sent.
 fn probed(server: &Server, check: &Check, (probe, spec): (Probe, &SearchSpec), seed: u64) -> (Evidence, usize) {
     let of_all = |requests: u64| requests as f64 / WHOLE as f64;
-    let decided = of_all(needed(check).unwrap_or(1)).min(1.0);
+    let decided = of_all(required_samples(check).unwrap_or(1)).min(1.0);
     let share = match server.rate() {
         None => probe.part.max(decided).max(of_all(EACH_USER * probe.load as u64)),
         Some(_) => (probe.part * (probe.load / spec.start).max(1.0)).max(decided),
@@ -130,7 +130,7 @@ fn probed(server: &Server, check: &Check, (probe, spec): (Probe, &SearchSpec), s
     while seen < kept.len() {
         let some = kept[..seen].to_vec();
         let over = some.iter().map(end).fold(0.0, f64::max);
-        if hopeless(std::slice::from_ref(check), &own.sample(some), &mut looks) {
+        if is_futile(std::slice::from_ref(check), &own.sample(some), &mut looks) {
             sent = served.iter().filter(|row| row.scheduled_s <= over).count();
             kept.truncate(seen);
         }
@@ -138,7 +138,7 @@ fn probed(server: &Server, check: &Check, (probe, spec): (Probe, &SearchSpec), s
     }
     let waits: Vec<f64> = kept.iter().map(|row| row.e2e_ms).collect();
     let requests = kept.len() as u64;
-    let holds = chance(std::slice::from_ref(check), &own.sample(kept));
+    let holds = pass_probability(std::slice::from_ref(check), &own.sample(kept));
     let slower = own.rate().and_then(|rate| slower(&waits, rate)).unwrap_or_default();
     let holds = if slower > OUTRUN { holds.min(1.0 - probability(slower)) } else { holds };
     (Evidence { holds, requests, goodput: (0.0, 0.0) }, sent)

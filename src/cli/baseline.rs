@@ -6,7 +6,7 @@ use crate::cli::terminal::Terminal;
 use crate::run::outputs::baseline::baseline_of_run;
 use crate::store::{RunDir, replace};
 use clap::{Args, Subcommand, ValueEnum};
-use llmscen_analysis::judge::noise;
+use llmscen_analysis::judge::baseline_noise;
 use llmscen_core::baseline::{Baseline, SPREAD};
 use llmscen_core::bounds;
 use std::collections::BTreeMap;
@@ -164,7 +164,7 @@ fn doctor(args: &DoctorArgs, env: &BTreeMap<String, String>, terminal: &mut Term
         false => args.file.clone(),
     };
     let baseline = read(&file)?;
-    let all = noise(&baseline);
+    let all = baseline_noise(&baseline);
     let runs = baseline.runs.len();
     match args.format {
         Form::Json => terminal.foreign(&llmscen_report::noise_json(&baseline, &all).map_err(|error| error.to_string())?),

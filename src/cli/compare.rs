@@ -10,7 +10,9 @@ use crate::run::outputs::recover::damage;
 use crate::store::manifest::read;
 use crate::store::{RunDir, Where};
 use clap::{Args, ValueEnum};
-use llmscen_analysis::judge::compare::{Side, alone, comparable, contrasts, settle, usual, withdraw_cached};
+use llmscen_analysis::judge::compare::{
+    Side, compare_sides, decide_findings, default_measures, is_comparable, unmatched_cases, withdraw_cached,
+};
 use llmscen_core::compare::{Comparison, Correction, Difference, Finding, Measure, Run};
 use llmscen_core::metric::{Metric, Scope, Stat};
 use llmscen_core::plan::Plan;
@@ -213,15 +215,15 @@ fn compared(runs: &mut [Opened], differences: Vec<Vec<Difference>>, args: &Compa
         Adjusted::Bh => Correction::Bh,
         Adjusted::None => Correction::None,
     };
-    let mut contrasts = contrasts(&evidence, &measures, level);
+    let mut contrasts = compare_sides(&evidence, &measures, level);
     if !args.allow_different {
         withdraw_cached(&mut contrasts, &taken);
     }
-    let tests = settle(&mut contrasts, correction, 1.0 - args.confidence, args.max_regression);
+    let tests = decide_findings(&mut contrasts, correction, 1.0 - args.confidence, args.max_regression);
     let damaged = taken.iter().flat_map(|run| damage(&run.report.manifest).map(move |note| format!("{}: {note}", run.label)));
     let notes = damaged.collect();
     Ok(Comparison {
-        alone: alone(&evidence).into_iter().map(|(side, case)| (label(side), case)).collect(),
+        alone: unmatched_cases(&evidence).into_iter().map(|(side, case)| (label(side), case)).collect(),
         sides: (0..count).map(label).collect(),
         runs: taken,
         contrasts,
@@ -236,7 +238,8 @@ fn compared(runs: &mut [Opened], differences: Vec<Vec<Difference>>, args: &Compa
 
 /// The measures in the order of the metrics, each once.
 fn wanted(asked: &[Measures]) -> Vec<Measure> {
-    let all: Vec<Measure> = if asked.is_empty() { usual() } else { asked.iter().flat_map(|own| own.0.iter().copied()).collect() };
+    let all: Vec<Measure> =
+        if asked.is_empty() { default_measures() } else { asked.iter().flat_map(|own| own.0.iter().copied()).collect() };
     let mut unique: Vec<Measure> = Vec::new();
     all.into_iter().for_each(|own| {
         if !unique.contains(&own) {
@@ -282,7 +285,7 @@ fn shown(comparison: &Comparison, args: &CompareArgs, terminal: &mut Terminal) -
 
 fn measures(text: &str) -> Result<Measures, String> {
     if text == "default" {
-        return Ok(Measures(usual()));
+        return Ok(Measures(default_measures()));
     }
     let (name, stat) = text.split_once('.').map_or((text, None), |(name, stat)| (name, Some(stat)));
     let metric = Metric::parse(name).ok_or_else(|| format!("`{name}` is no metric; such as ttft.p99, e2e.mean, output_tps"))?;
@@ -294,7 +297,7 @@ fn measures(text: &str) -> Result<Measures, String> {
         return Err(format!("`{name}` has a distribution; name a statistic of it, such as {name}.p95 or {name}.mean"));
     }
     let measure = Measure { metric, stat };
-    match comparable(measure) {
+    match is_comparable(measure) {
         true => Ok(Measures(vec![measure])),
         false => Err(format!(
             "`{text}` has no interval that could tell a difference from noise; quantiles, means, throughputs and error_rate have"
@@ -321,7 +324,10 @@ mod tests {
     fn a_measure_is_a_metric_with_the_statistic_it_needs() {
         let one = |metric, stat| Ok(Measures(vec![Measure { metric, stat }]));
         assert_eq!(measures("ttft.p99.9"), one(Metric::Ttft, Some(Stat::Quantile(0.999))));
-        assert_eq!((measures("output_tps"), measures("default")), (one(Metric::OutputTps, None), Ok(Measures(usual()))));
+        assert_eq!(
+            (measures("output_tps"), measures("default")),
+            (one(Metric::OutputTps, None), Ok(Measures(default_measures())))
+        );
         for (wrong, said) in [
             ("ttft", "name a statistic of it, such as ttft.p95"),
             ("tfft.p9", "`tfft` is no metric"),
@@ -337,8 +343,8 @@ mod tests {
     fn measures_come_once_and_by_metric() {
         let asked: Vec<Measures> = ["e2e.p95", "ttft.p50", "default"].iter().map(|text| measures(text).unwrap()).collect();
         let names: Vec<String> = wanted(&asked).iter().map(Measure::to_string).collect();
-        assert_eq!((names.len(), names[0].as_str()), (usual().len(), "ttft.p50"));
-        assert_eq!(wanted(&[]).len(), usual().len());
+        assert_eq!((names.len(), names[0].as_str()), (default_measures().len(), "ttft.p50"));
+        assert_eq!(wanted(&[]).len(), default_measures().len());
     }
 
     #[test]

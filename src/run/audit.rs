@@ -9,7 +9,7 @@ mod objective;
 pub(crate) mod tests;
 
 use http::Uri;
-use llmscen_analysis::{Accepted, CaseFacts, End, Lateness, Table, judge};
+use llmscen_analysis::{Accepted, CaseFacts, End, Lateness, Sample, Table, judge};
 use llmscen_client::route::is_loopback;
 use llmscen_core::check::Verdict;
 use llmscen_core::early_stop::Ending;
@@ -18,7 +18,6 @@ use llmscen_core::metric::Metric;
 use llmscen_core::outcome::{Failure, FailureKind};
 use llmscen_core::plan::{AuditLimits, Case};
 use llmscen_core::report::{Audit, OFF_PLAN, ObjectiveAudit};
-use llmscen_core::sample::Sample;
 use llmscen_core::seed::Seed;
 use llmscen_core::signal::Signal;
 use llmscen_core::stats::{quantile, share};
@@ -82,7 +81,7 @@ impl<'a> Audited<'a> {
     /// threads saw of themselves, the worst round counting.
     pub fn examine(&self) -> (Audit, Findings) {
         let Audited { case, parts, sample, limits, .. } = *self;
-        let mut lags: Vec<f64> = sample.rows.iter().filter_map(|row| row.values.get(&Metric::ScheduleLag).copied()).collect();
+        let mut lags: Vec<f64> = sample.requests.values(Metric::ScheduleLag).collect();
         quantile::sort(&mut lags);
         let at = |share: f64| quantile::quantile(&lags, share, quantile::Method::NearestRank);
         let offered = sample.scalars.get(&Metric::RateOffered).filter(|offered| **offered > 0.0);
@@ -144,7 +143,7 @@ impl<'a> Audited<'a> {
             true => reasons_without_stalls(&Audit { cpu_share_max: None, ..audit.clone() }, [late, None], self.limits),
         };
         // It accepted what it did not reject.
-        let accepted = Accepted { delays: true, stamps: true, ..Accepted::default() };
+        let accepted = Accepted { delays: true, timestamps: true, ..Accepted::default() };
         Findings { all, accepted, ..Findings::default() }
     }
 
@@ -190,7 +189,7 @@ impl<'a> Audited<'a> {
             busy,
             hole: audit.idle.unwrap_or(0.0),
             delay_p99: audit.schedule_lag_ms_p99.filter(|_| !delays),
-            accepted: Accepted { stall: limits.stall_p99, delays, stamps: local },
+            accepted: Accepted { stall: limits.stall_p99, delays, timestamps: local },
             cause: lateness_cause(self.case, sample),
             ..Findings::default()
         }
@@ -210,7 +209,7 @@ impl<'a> Audited<'a> {
     /// The verdicts on the case's objectives, those INVALID that the load generator could have flipped; and what they rest on.
     pub fn verdicts(&self, (table, facts): (&Table, &CaseFacts<'_>), findings: &Findings) -> (Vec<Verdict>, Vec<ObjectiveAudit>) {
         let checks = &self.case.checks;
-        let load = judge::LoadKind::of(&self.case.load.shape);
+        let load = judge::LoadKind::of_shape(&self.case.load.shape);
         let rule = |sample: &Sample, valid: bool| -> Vec<Verdict> {
             checks.iter().map(|check| judge::rule(check, sample, &judge::Conditions { valid, load })).collect()
         };
@@ -221,9 +220,9 @@ impl<'a> Audited<'a> {
             };
             return (rule(self.sample, false).into_iter().map(explained).collect(), Vec::new());
         }
-        let late = if checks.is_empty() { None } else { llmscen_analysis::lateness(table, facts, findings.accepted) };
+        let late = if checks.is_empty() { None } else { llmscen_analysis::measure_lateness(table, facts, findings.accepted) };
         let late = late.or_else(|| (findings.hole > 0.0 && checks.iter().any(objective::is_throughput)).then(Lateness::default));
-        let ends = late.map(|late| [End::Slow, End::Fast].map(|end| rule(&late.shifted(self.sample, end, findings.hole), true)));
+        let ends = late.map(|late| [End::Slow, End::Fast].map(|end| rule(&late.shift(self.sample, end, findings.hole), true)));
         let mut ends = ends.map(|ends| ends.map(Vec::into_iter));
         let audited = rule(self.sample, true).into_iter().map(|measured| {
             let own = ends.as_mut().and_then(|[slow, fast]| Some([slow.next()?, fast.next()?]));
@@ -236,7 +235,7 @@ impl<'a> Audited<'a> {
 /// The share of their time that the users of a closed loop wait for the load generator: until it sends, and while a reply is there
 /// that it has not read, at both ends of a request. Workers were not stalled for longer than they were `shut`.
 fn idle(sample: &Sample, (frozen, shut): (f64, f64), accepted: bool) -> Option<f64> {
-    let sent = sample.rows.iter().filter_map(|row| Some((row.busy_ms, *row.values.get(&Metric::ScheduleLag)?)));
+    let sent = sample.requests.iter().filter_map(|request| Some((request.busy_ms(), request.value(Metric::ScheduleLag)?)));
     let (n, busy, delay) = sent.fold((0.0, 0.0, 0.0), |(n, busy, delay), (own, lag)| (n + 1.0, busy + own, delay + lag));
     let cycle = (busy + delay) / n;
     let delayed = if accepted { 0.0 } else { delay / n / cycle };

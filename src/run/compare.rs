@@ -5,13 +5,12 @@ use crate::run::outputs::recover::recover;
 use crate::run::outputs::summarize::{Judged, cases_that_ran, conclude, judge_case, mark_judged_elsewhere, with_stages};
 use crate::run::search;
 use crate::store::RunDir;
-use llmscen_analysis::judge::compare::{Side, side};
-use llmscen_analysis::{CaseFacts, Table};
+use llmscen_analysis::judge::compare::{Side, summarize_side};
+use llmscen_analysis::{CaseFacts, Sample, Table};
 use llmscen_core::compare::{Measure, Run};
 use llmscen_core::manifest::Part;
 use llmscen_core::plan::Plan;
 use llmscen_core::report::CaseReport;
-use llmscen_core::sample::Sample;
 
 /// What is compared, and how surely.
 #[derive(Clone, Copy, Debug)]
@@ -58,9 +57,9 @@ fn collect_evidence(plan: &Plan, table: &Table, facts: &CaseFacts<'_>, whole: &[
     let case = facts.case;
     let Judged { sample, audit, verdicts, .. } = judge_case(plan, table, facts, whole);
     let seed = plan.seed.child("compare").child(case.id.as_str());
-    let of = |sample: &Sample| side(&case.id, sample, wanted.measures, wanted.level, seed);
+    let of = |sample: &Sample| summarize_side(&case.id, sample, wanted.measures, wanted.level, seed);
     let restarted = Part::restarted(facts.parts);
-    let round = |part: &Part| of(&llmscen_analysis::round_sample(table, facts, part.round));
+    let round = |part: &Part| of(&llmscen_analysis::sample_round(table, facts, part.round));
     let sides = if restarted { facts.parts.iter().map(round).collect() } else { vec![of(&sample)] };
     let (load_value, load_axis) = case.load.shape.size();
     let report = CaseReport {

@@ -451,7 +451,7 @@ impl<'a> Execution<'a> {
         let known = |part: &Part| self.manifest.parts.iter().any(|own| (&own.case, own.round) == (&part.case, part.round));
         let lost: Vec<Part> = rows.parts.into_iter().filter(|part| !known(part)).collect();
         self.manifest.parts.extend(lost);
-        Ok((settle_table(rows.table, self.plan).beside(self.recorded), fault))
+        Ok((settle_table(rows.table, self.plan).with_telemetry(self.recorded), fault))
     }
 
     fn announce(&self, input: &RoundInput<'_>, number: usize, rounds: usize) {

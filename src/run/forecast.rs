@@ -188,16 +188,16 @@ type Why = (&'static str, String);
 
 /// Why a check of a case can never pass, or hardly, if so.
 fn never(case: &Case, check: &Check, (rounds, measured): (u32, &Measured)) -> Option<Why> {
-    if let Some(why) = judge::never(check) {
+    if let Some(why) = judge::never_passes(check) {
         return Some((NEVER, why));
     }
-    let (needed, most) = (judge::needed(check)?, about_at_most(case, check, rounds_of(check, rounds))?);
+    let (needed, most) = (judge::required_samples(check)?, about_at_most(case, check, rounds_of(check, rounds))?);
     if needed > most {
         return Some((NEVER, format!("that takes {needed} requests, at most {most} will be measured")));
     }
     let (effect, source) = match measured.effect(case, check) {
         Some(effect) => (effect, "as in the latest run of this plan"),
-        None => (judge::usual_effect(check, case.load.shape.closed()), "usual for this metric and load"),
+        None => (judge::usual_design_effect(check, case.load.shape.closed()), "usual for this metric and load"),
     };
     let correlated = (needed as f64 * effect).ceil() as u64;
     (correlated > most).then(|| {

@@ -12,12 +12,11 @@ use crate::run::execution::{Context, Execution};
 use crate::run::prepare::{DatasetCache, PreparedCase, reach_all};
 use crate::run::round::ProbeSize;
 use crate::run::search::probe_size::{outrun, reduced, share};
-use llmscen_analysis::{CaseFacts, Table, judge, round_sample};
+use llmscen_analysis::{CaseFacts, Sample, Table, judge, sample_round};
 use llmscen_core::check::{Check, Subject};
 use llmscen_core::manifest::{Manifest, Part};
 use llmscen_core::metric::Metric;
 use llmscen_core::plan::{Case, Plan};
-use llmscen_core::sample::Sample;
 use llmscen_core::schedule::search::Hunt;
 use llmscen_core::search::{CapacitySearch, Evidence, Goal, ProbeReport, Purpose, SearchReport};
 use llmscen_core::stats::distributions::probability;
@@ -61,7 +60,7 @@ pub fn run_search(
             let table = execution.probed.take().unwrap_or_default();
             let Some(part) = execution.manifest().parts.last() else { break };
             let own = execution.recorded.iter().filter(|own| own.case == case.id && own.round == rounds).cloned();
-            let table = table.beside(own.collect());
+            let table = table.with_telemetry(own.collect());
             let shown = shown(plan, case, (&table, part));
             if let Some(why) = execution.unanswered.clone() {
                 return Err(RunError::Gone { case: case.id.clone(), requests: shown.evidence.requests, why });
@@ -109,13 +108,13 @@ struct Shown {
 fn shown(plan: &Plan, case: &Case, (table, part): (&Table, &Part)) -> Shown {
     let own = part.probe.map_or_else(|| case.clone(), |own| reduced(case, own.share));
     let facts = CaseFacts { case: &own, parts: std::slice::from_ref(part), until: None };
-    let sample = round_sample(table, &facts, part.round);
+    let sample = sample_round(table, &facts, part.round);
     let audited = Audited { case: &own, parts: &[part], rounds: 1, sample: &sample, limits: &plan.audit, seed: plan.seed };
     let valid = audit(&audited).valid;
     // What measured the tool says nothing of the server.
-    let chance = if valid { judge::chance(&case.checks, &sample) } else { 0.5 };
+    let chance = if valid { judge::pass_probability(&case.checks, &sample) } else { 0.5 };
     let holds = outrun(&own, &sample).filter(|z| valid && *z > GROWS).map_or(chance, |z| chance.min(1.0 - probability(z)));
-    let requests = sample.rows.len() as u64;
+    let requests = sample.requests.len() as u64;
     let goodput = goodput(case, &sample).filter(|_| valid).unwrap_or((0.0, f64::from(u8::from(!valid)) * f64::MAX.sqrt()));
     Shown { evidence: Evidence { holds, requests, goodput }, valid, sample }
 }
@@ -128,8 +127,8 @@ fn goodput(case: &Case, sample: &Sample) -> Option<(f64, f64)> {
         Subject::Metric { .. } | Subject::Signal { .. } => None,
     })?;
     let window: f64 = sample.windows.iter().sum();
-    let n = sample.rows.len() as f64;
-    let good = judge::goodput_flags(&sample.rows, limits).into_iter().filter(|good| *good).count() as f64;
+    let n = sample.requests.len() as f64;
+    let good = judge::goodput_flags(&sample.requests, limits).into_iter().filter(|good| *good).count() as f64;
     let share = (good + 0.5) / (n + 1.0);
     let rate = sample.scalars.get(&Metric::GoodputRate).copied().unwrap_or(0.0);
     (window > 0.0).then(|| (rate, (share * (1.0 - share) / n).sqrt() * n / window))
@@ -160,7 +159,7 @@ fn report(plan: &Plan, quest: &CapacitySearch, (table, manifest): (&Table, &Mani
 }
 
 fn probe((case, part, load): (&Case, &Part, f64), purpose: Purpose, seen: Shown) -> ProbeReport {
-    let conditions = judge::Conditions { valid: seen.valid, load: judge::LoadKind::of(&case.load.shape) };
+    let conditions = judge::Conditions { valid: seen.valid, load: judge::LoadKind::of_shape(&case.load.shape) };
     let rule = |check: &Check| judge::rule(check, &seen.sample, &conditions);
     let hopeless = part.probe.is_some_and(|own| own.hopeless);
     // What was cut short has no rate, and what measured the tool none of the server's.

@@ -19,7 +19,7 @@ fn gate(alpha: &str, baseline: &str, slo: &str) -> String {
 fn with_baseline() -> Lab {
     let lab = Lab::new();
     let first = lab.run(&gate("60ms", "none", SLO)).expect(5);
-    assert!(first.err.contains("there is no baseline yet"), "{}", first.err);
+    assert!(first.err.contains("no baseline yet"), "{}", first.err);
     lab.llmscen(&["baseline", "update", "out", "--to", "base/t.json"]).expect(0);
     lab
 }

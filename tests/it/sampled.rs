@@ -69,7 +69,7 @@ fn readings_become_rulings_results_tables_and_charts() {
     assert!((figure("energy_per_token_j") - energy).abs() < 1e-6 * energy, "{} J", figure("energy_per_token_j"));
     assert!((figure("mfu") - 2e9 * figure("total_tps_with_drain") / 1e12).abs() < 1e-9 && case["metrics"]["mbu"].is_null());
     let note = case["slo"][1]["note"].as_str().unwrap();
-    assert_eq!(note, "compared as a point: samples of a signal follow each other");
+    assert_eq!(note, "point estimate only: telemetry samples are correlated, so no confidence bound is given");
     let markdown = lab.text("out/report.md");
     for words in
         ["## Telemetry", "| `server.running` |", "## Server's own TTFT beside the client's", "charts/telemetry_server.png"]

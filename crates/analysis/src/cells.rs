@@ -1,4 +1,4 @@
-//! The table cell by cell, for stores of other forms than Parquet.
+//! Reads the table cell by cell, for stores other than Parquet.
 
 use crate::error::FrameError;
 use crate::schema::{self, Kind};
@@ -6,7 +6,7 @@ use crate::table::Table;
 use polars::prelude::*;
 use std::ops::Range;
 
-/// The form of a column's values.
+/// The type of a column's values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
     /// Text.
@@ -21,10 +21,10 @@ pub enum Form {
     List,
 }
 
-/// One value. A list that is absent is an empty one.
+/// One value. A null list is an empty list.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Cell<'a> {
-    /// Absent.
+    /// No value.
     Null,
     /// Text.
     Text(&'a str),
@@ -34,7 +34,7 @@ pub enum Cell<'a> {
     Whole(u64),
     /// A real number.
     Real(f64),
-    /// Small whole numbers.
+    /// 32-bit whole numbers.
     Few(&'a [u32]),
     /// Whole numbers.
     Wholes(&'a [u64]),
@@ -42,7 +42,7 @@ pub enum Cell<'a> {
     Reals(&'a [f64]),
 }
 
-/// The names and forms of all columns, in the order of requests.parquet.
+/// Names and types of all columns, in the order of requests.parquet.
 pub fn columns() -> impl Iterator<Item = (&'static str, Form)> {
     schema::columns().map(|(name, kind)| (name, form(kind)))
 }
@@ -57,7 +57,7 @@ fn form(kind: Kind) -> Form {
     }
 }
 
-/// The values of one column, or of a range of it.
+/// A range of one column.
 pub struct Values(Typed);
 
 enum Typed {
@@ -72,7 +72,7 @@ enum Typed {
 }
 
 impl Table {
-    /// The values of a column of [`columns`] in a range of the rows.
+    /// A column of [`columns`] in a range of rows.
     ///
     /// # Errors
     /// The table has no such column.
@@ -94,7 +94,7 @@ impl Table {
 }
 
 impl Values {
-    /// The value in a row of the range; a row that there is not has none.
+    /// The value in a row of the range; null for a row outside of it.
     pub fn get(&self, row: usize) -> Cell<'_> {
         let cell = match &self.0 {
             Typed::Text(own) => own.get(row).map(Cell::Text),

@@ -1,21 +1,20 @@
-//! The table as a file: requests.parquet.
+//! Writes and reads the request table as requests.parquet.
 
 use crate::columns::Columns;
 use crate::error::FrameError;
-use crate::request_row::check_words;
-use llmscen_parquet::decode;
-
+use crate::request_row::check_texts;
 use crate::schema;
 use crate::table::Table;
+use llmscen_parquet::decode;
 use polars::prelude::*;
 use polars_parquet::read::{infer_schema, read_metadata};
 use std::io::{Read, Seek, Write};
 
 impl Table {
-    /// Writes the table as Parquet, compressed with zstd; a part of the rows is held as a frame at a time.
+    /// Writes the table as Parquet, compressed with zstd, one batch of rows at a time.
     ///
     /// # Errors
-    /// Where `out` cannot be written to.
+    /// `out` cannot be written to.
     pub fn write_parquet(&self, out: impl Write) -> Result<(), FrameError> {
         let types: Schema = schema::columns().map(|(name, kind)| Field::new(name.into(), kind.dtype())).collect();
         let mut writer = ParquetWriter::new(out).with_compression(ParquetCompression::Zstd(None)).batched(&types)?;
@@ -26,35 +25,35 @@ impl Table {
         Ok(())
     }
 
-    /// Reads a table that [`Table::write_parquet`] wrote, a column of a row group at a time. Columns that follow from others are
-    /// left out, and so are further ones.
+    /// Reads a table that [`Table::write_parquet`] wrote, one column of a row group at a time. Derived and unknown columns are
+    /// skipped.
     ///
     /// # Errors
-    /// Where `input` cannot be read, is no Parquet file, or lacks a column or has it with another type.
+    /// `input` cannot be read, is not a Parquet file, lacks a column, or has one of another type.
     pub fn read_parquet(input: impl Read + Seek) -> Result<Table, FrameError> {
-        decode(|| Table::decoded(input))
+        decode(|| Table::decode_parquet(input))
     }
 
-    fn decoded(mut input: impl Read + Seek) -> Result<Table, FrameError> {
+    fn decode_parquet(mut input: impl Read + Seek) -> Result<Table, FrameError> {
         let file = read_metadata(&mut input)?;
         let fields = infer_schema(&file)?;
-        let lacking: Vec<_> = schema::later().filter(|(name, _)| !fields.contains(name)).collect();
+        let missing: Vec<_> = schema::later_columns().filter(|(name, _)| !fields.contains(name)).collect();
         let mut types = Schema::from_arrow_schema(&fields);
-        types.extend(lacking.iter().map(|(name, kind)| Field::new((*name).into(), kind.dtype())));
-        // Of no rows, since only the names and the types are looked at.
-        schema::checked(&DataFrame::empty_with_schema(&types))?;
+        types.extend(missing.iter().map(|(name, kind)| Field::new((*name).into(), kind.dtype())));
+        // Without rows: only names and types are checked.
+        schema::select_columns(&DataFrame::empty_with_schema(&types))?;
         let mut columns = Columns::default();
         for group in &file.row_groups {
-            for field in fields.iter_values().filter(|field| Columns::holds(&field.name)) {
-                let array = llmscen_parquet::column(&mut input, group, field)?;
+            for field in fields.iter_values().filter(|field| Columns::is_stored(&field.name)) {
+                let array = llmscen_parquet::read_column(&mut input, group, field)?;
                 columns.extend(&field.name, &Series::from_arrow(field.name.clone(), array)?)?;
             }
-            for (name, kind) in &lacking {
+            for (name, kind) in &missing {
                 columns.extend(name, &Series::full_null((*name).into(), group.num_rows(), &kind.dtype()))?;
             }
             columns.grow(group.num_rows());
         }
-        check_words(&columns)?;
+        check_texts(&columns)?;
         Ok(Table::from_columns(columns))
     }
 }
@@ -63,7 +62,7 @@ impl Table {
 mod tests {
     use super::*;
     use crate::fixture::{case, facts, failed, outcome, stream, table, warmup};
-    use crate::sample::sample;
+    use crate::sample::sample_case;
     use llmscen_core::load::Shape;
     use llmscen_core::outcome::FailureKind;
     use std::io::Cursor;
@@ -74,7 +73,7 @@ mod tests {
         bytes
     }
 
-    fn whole(table: &Table) -> DataFrame {
+    fn frame(table: &Table) -> DataFrame {
         table.frame(0..table.len()).unwrap()
     }
 
@@ -95,20 +94,20 @@ mod tests {
         ];
         let (table, case) = (table("a", &rows), case(Shape::Closed { users: 2 }));
         let read = Table::read_parquet(Cursor::new(written(&table))).unwrap();
-        assert!(whole(&read).equals_missing(&whole(&table)));
+        assert!(frame(&read).equals_missing(&frame(&table)));
         let again = ParquetReader::new(Cursor::new(written(&read))).finish().unwrap();
-        assert!(again.equals_missing(&whole(&table)));
-        assert_eq!(sample(&read, &facts(&case)), sample(&table, &facts(&case)));
+        assert!(again.equals_missing(&frame(&table)));
+        assert_eq!(format!("{:?}", sample_case(&read, &facts(&case))), format!("{:?}", sample_case(&table, &facts(&case))));
     }
 
     #[test]
     fn a_file_of_an_earlier_version_is_read_with_the_metrics_that_came_later() {
         let table = table("a", &[stream(0, 0, &[50, 80]), failed(1, FailureKind::Dropped)]);
-        let earlier = file(schema::later().fold(whole(&table), |frame, (name, _)| frame.drop(name).unwrap()));
+        let earlier = file(schema::later_columns().fold(frame(&table), |frame, (name, _)| frame.drop(name).unwrap()));
         let read = Table::read_parquet(Cursor::new(earlier)).unwrap();
-        let known = whole(&table).drop("reasoning_events").unwrap();
-        assert!(whole(&read).drop("reasoning_events").unwrap().equals_missing(&known));
-        assert_eq!(whole(&read).column("output_tps_per_request").unwrap().f64().unwrap().get(0), Some(25.0));
+        let known = frame(&table).drop("reasoning_events").unwrap();
+        assert!(frame(&read).drop("reasoning_events").unwrap().equals_missing(&known));
+        assert_eq!(frame(&read).column("output_tps_per_request").unwrap().f64().unwrap().get(0), Some(25.0));
     }
 
     #[test]
@@ -118,11 +117,11 @@ mod tests {
 
     #[test]
     fn a_file_of_another_shape_is_an_error_that_names_the_column() {
-        let mut strange = whole(&table("a", &[outcome(0)]));
+        let mut strange = frame(&table("a", &[outcome(0)]));
         strange.with_column(Float64Chunked::from_slice("seq".into(), &[1.0]).into_column()).unwrap();
         let error = Table::read_parquet(Cursor::new(file(strange))).unwrap_err().to_string();
-        assert!(error.starts_with("column `seq` holds f64 where u64 was expected"), "{error}");
-        let short = file(whole(&table("a", &[outcome(0)])).drop("ttft_ms").unwrap());
+        assert!(error.starts_with("column `seq` has type f64 instead of u64"), "{error}");
+        let short = file(frame(&table("a", &[outcome(0)])).drop("ttft_ms").unwrap());
         let error = Table::read_parquet(Cursor::new(short)).unwrap_err().to_string();
         assert!(error.starts_with("the table has no column `ttft_ms`"), "{error}");
         assert!(Table::read_parquet(Cursor::new(b"not a table")).is_err());

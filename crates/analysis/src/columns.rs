@@ -1,9 +1,8 @@
-//! The raw facts of a run in memory, a column each, as small as they can be: a column whose values are all equal is one
-//! value, and a word that comes again is stored once.
+//! The raw columns of a run in memory. A column of equal values is stored as one value, and a repeated text once.
 
 use crate::error::FrameError;
 use crate::schema as s;
-use crate::table::{Tagged, phase_word};
+use crate::table::{Tagged, phase_name};
 use llmscen_core::outcome::{Failure, Outcome};
 use llmscen_core::units::Nanos;
 use polars::prelude::*;
@@ -11,46 +10,46 @@ use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// A column.
-trait Held: Sized {
+/// A stored column.
+trait RawColumn: Sized {
     /// The values of these rows, in this order.
     fn pick(&self, rows: &[u32]) -> Self;
 
-    /// Adds what was read from a file.
+    /// Appends values that were read from a file.
     fn extend(&mut self, read: &Series) -> PolarsResult<()>;
 
-    /// A range of it as a column of the file.
+    /// A range as a polars column.
     fn column(&self, name: &str, rows: Range<usize>) -> Column;
 }
 
-/// Numbers or flags of one size, of which any may be absent.
+/// Nullable numbers or flags.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Numbers<T> {
     len: usize,
-    /// Every value, while `values` is empty.
-    same: Option<T>,
+    /// The value of all rows, as long as `values` is empty.
+    constant: Option<T>,
     values: Vec<T>,
-    /// A bit for each value that is not absent; empty where none is.
-    known: Vec<u64>,
+    /// Validity bits; empty as long as no value is null.
+    valid: Vec<u64>,
 }
 
 impl<T: Copy + Default + PartialEq> Numbers<T> {
     fn push(&mut self, value: Option<T>) {
         if self.len == 0 {
-            self.same = value;
-        } else if self.values.is_empty() && value != self.same {
-            self.values = vec![self.same.unwrap_or_default(); self.len];
-            self.known = if self.same.is_some() { Vec::new() } else { vec![0; self.len.div_ceil(64)] };
+            self.constant = value;
+        } else if self.values.is_empty() && value != self.constant {
+            self.values = vec![self.constant.unwrap_or_default(); self.len];
+            self.valid = if self.constant.is_some() { Vec::new() } else { vec![0; self.len.div_ceil(64)] };
         }
         if !self.values.is_empty() {
             self.values.push(value.unwrap_or_default());
-            if value.is_none() && self.known.is_empty() {
-                self.known = vec![u64::MAX; self.len.div_ceil(64)];
+            if value.is_none() && self.valid.is_empty() {
+                self.valid = vec![u64::MAX; self.len.div_ceil(64)];
             }
-            if !self.known.is_empty() {
-                self.known.resize((self.len + 1).div_ceil(64), 0);
-                let (word, bit) = (self.len / 64, 1 << (self.len % 64));
-                if let Some(word) = self.known.get_mut(word) {
+            if !self.valid.is_empty() {
+                self.valid.resize((self.len + 1).div_ceil(64), 0);
+                let bit = 1 << (self.len % 64);
+                if let Some(word) = self.valid.get_mut(self.len / 64) {
                     *word = if value.is_some() { *word | bit } else { *word & !bit };
                 }
             }
@@ -60,34 +59,33 @@ impl<T: Copy + Default + PartialEq> Numbers<T> {
 
     pub(super) fn get(&self, row: usize) -> Option<T> {
         if self.values.is_empty() {
-            return self.same.filter(|_| row < self.len);
+            return self.constant.filter(|_| row < self.len);
         }
-        let known = self.known.get(row / 64).is_none_or(|word| word & 1 << (row % 64) != 0);
-        self.values.get(row).copied().filter(|_| known)
+        let is_valid = self.valid.get(row / 64).is_none_or(|word| word & 1 << (row % 64) != 0);
+        self.values.get(row).copied().filter(|_| is_valid)
     }
 
-    /// Whether any is absent.
-    fn lacks_some(&self) -> bool {
-        self.len > 0 && if self.values.is_empty() { self.same.is_none() } else { !self.known.is_empty() }
+    fn has_nulls(&self) -> bool {
+        self.len > 0 && if self.values.is_empty() { self.constant.is_none() } else { !self.valid.is_empty() }
     }
 
-    fn of(len: usize, all: impl Iterator<Item = Option<T>>) -> Numbers<T> {
-        let mut own = Numbers::default();
+    fn collect(len: usize, all: impl Iterator<Item = Option<T>>) -> Numbers<T> {
+        let mut numbers = Numbers::default();
         for value in all {
-            own.push(value);
-            if own.values.len() > 1 && own.values.capacity() < len {
-                own.values.reserve_exact(len - own.values.len());
+            numbers.push(value);
+            if numbers.values.len() > 1 && numbers.values.capacity() < len {
+                numbers.values.reserve_exact(len - numbers.values.len());
             }
         }
-        own
+        numbers
     }
 }
 
 macro_rules! numbers {
-    ($($own:ty, $array:ty, $get:ident;)*) => {$(
-        impl Held for Numbers<$own> {
+    ($($number:ty, $array:ty, $get:ident;)*) => {$(
+        impl RawColumn for Numbers<$number> {
             fn pick(&self, rows: &[u32]) -> Self {
-                Numbers::of(rows.len(), rows.iter().map(|row| self.get(*row as usize)))
+                Numbers::collect(rows.len(), rows.iter().map(|row| self.get(*row as usize)))
             }
 
             fn extend(&mut self, read: &Series) -> PolarsResult<()> {
@@ -108,28 +106,28 @@ numbers! {
     bool, BooleanChunked, bool;
 }
 
-/// Words of which there are few different ones.
+/// Nullable texts with few different values, stored as codes.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Words {
+pub(super) struct Dictionary {
     codes: Numbers<u32>,
     words: Vec<Arc<str>>,
-    places: HashMap<Arc<str>, u32>,
+    code_of: HashMap<Arc<str>, u32>,
 }
 
-impl Words {
-    fn push(&mut self, word: Option<&str>) {
+impl Dictionary {
+    pub(super) fn push(&mut self, word: Option<&str>) {
         let code = word.map(|word| self.code(word));
         self.codes.push(code);
     }
 
-    /// The number of a word, which it is given where it has none.
+    /// The code of a word, which is added where it is new.
     pub(super) fn code(&mut self, word: &str) -> u32 {
-        if let Some(code) = self.places.get(word) {
+        if let Some(code) = self.code_of.get(word) {
             return *code;
         }
         let (code, word) = (self.words.len() as u32, Arc::<str>::from(word));
         self.words.push(word.clone());
-        self.places.insert(word, code);
+        self.code_of.insert(word, code);
         code
     }
 
@@ -137,36 +135,37 @@ impl Words {
         self.words.get(self.codes.get(row)? as usize)
     }
 
-    /// The number of the word in a row.
+    /// The code in a row.
     pub(super) fn code_at(&self, row: usize) -> Option<u32> {
         self.codes.get(row)
     }
 
-    /// The number of a word of the column.
-    pub(super) fn place(&self, word: &str) -> Option<u32> {
-        self.places.get(word).copied()
+    /// The code of a word that the column contains.
+    pub(super) fn find_code(&self, word: &str) -> Option<u32> {
+        self.code_of.get(word).copied()
     }
 
-    /// The first row that has no word, or one that does not fit.
-    pub(super) fn misfit(&self, fits: impl Fn(&str) -> bool) -> Option<usize> {
-        let fitting: Vec<bool> = self.words.iter().map(|word| fits(word)).collect();
-        let unfit = |row: &usize| self.codes.get(*row).is_none_or(|code| !fitting.get(code as usize).is_some_and(|fits| *fits));
-        let some = self.codes.lacks_some() || fitting.contains(&false);
-        if some { (0..self.codes.len).find(unfit) } else { None }
-    }
-}
-
-impl<'a> FromIterator<Option<&'a str>> for Words {
-    fn from_iter<I: IntoIterator<Item = Option<&'a str>>>(all: I) -> Words {
-        let mut own = Words::default();
-        all.into_iter().for_each(|word| own.push(word));
-        own
+    /// The first row that is null or has an invalid word.
+    pub(super) fn first_invalid(&self, is_valid: impl Fn(&str) -> bool) -> Option<usize> {
+        let valid: Vec<bool> = self.words.iter().map(|word| is_valid(word)).collect();
+        let invalid = |row: &usize| self.codes.get(*row).is_none_or(|code| !valid.get(code as usize).is_some_and(|valid| *valid));
+        // Most columns need no scan of their rows.
+        let any = self.codes.has_nulls() || valid.contains(&false);
+        if any { (0..self.codes.len).find(invalid) } else { None }
     }
 }
 
-impl Held for Words {
-    fn pick(&self, rows: &[u32]) -> Words {
-        Words { codes: self.codes.pick(rows), words: self.words.clone(), places: self.places.clone() }
+impl<'a> FromIterator<Option<&'a str>> for Dictionary {
+    fn from_iter<I: IntoIterator<Item = Option<&'a str>>>(all: I) -> Dictionary {
+        let mut dictionary = Dictionary::default();
+        all.into_iter().for_each(|word| dictionary.push(word));
+        dictionary
+    }
+}
+
+impl RawColumn for Dictionary {
+    fn pick(&self, rows: &[u32]) -> Dictionary {
+        Dictionary { codes: self.codes.pick(rows), words: self.words.clone(), code_of: self.code_of.clone() }
     }
 
     fn extend(&mut self, read: &Series) -> PolarsResult<()> {
@@ -179,28 +178,28 @@ impl Held for Words {
     }
 }
 
-/// Texts that are nearly all different.
+/// Nullable texts that are nearly all different.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Texts {
-    known: Numbers<bool>,
+    valid: Numbers<bool>,
     bytes: Lists<u8>,
 }
 
 impl Texts {
     fn push(&mut self, text: Option<&str>) {
-        self.known.push(Some(text.is_some()));
+        self.valid.push(Some(text.is_some()));
         self.bytes.push(text.unwrap_or_default().bytes());
     }
 
     fn get(&self, row: usize) -> Option<&str> {
-        self.known.get(row).filter(|known| *known)?;
+        self.valid.get(row).filter(|valid| *valid)?;
         std::str::from_utf8(self.bytes.get(row)).ok()
     }
 }
 
-impl Held for Texts {
+impl RawColumn for Texts {
     fn pick(&self, rows: &[u32]) -> Texts {
-        Texts { known: self.known.pick(rows), bytes: self.bytes.pick(rows) }
+        Texts { valid: self.valid.pick(rows), bytes: self.bytes.pick(rows) }
     }
 
     fn extend(&mut self, read: &Series) -> PolarsResult<()> {
@@ -217,16 +216,21 @@ impl Held for Texts {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Lists<T> {
     len: usize,
-    /// Where each ends; empty while every list is.
+    /// End of each list in `values`; empty as long as all lists are empty.
     ends: Vec<u64>,
     values: Vec<T>,
 }
 
 impl<T: Copy> Lists<T> {
-    fn push(&mut self, list: impl Iterator<Item = T>) {
+    /// Empty, with memory for as many lists and values.
+    pub(super) fn with_capacity(lists: usize, values: usize) -> Lists<T> {
+        Lists { len: 0, ends: Vec::with_capacity(lists), values: Vec::with_capacity(values) }
+    }
+
+    pub(super) fn push(&mut self, list: impl Iterator<Item = T>) {
         self.values.extend(list);
         if self.ends.is_empty() && !self.values.is_empty() {
-            self.ends = vec![0; self.len];
+            self.ends.resize(self.len, 0);
         }
         if !self.values.is_empty() {
             self.ends.push(self.values.len() as u64);
@@ -234,28 +238,32 @@ impl<T: Copy> Lists<T> {
         self.len += 1;
     }
 
-    pub(super) fn get(&self, row: usize) -> &[T] {
+    fn range(&self, row: usize) -> Range<usize> {
         let end = |row: usize| self.ends.get(row).map(|end| *end as usize);
         let from = row.checked_sub(1).map_or(Some(0), end);
-        from.zip(end(row)).and_then(|(from, to)| self.values.get(from..to)).unwrap_or_default()
+        from.zip(end(row)).map_or(0..0, |(from, to)| from..to)
+    }
+
+    pub(super) fn get(&self, row: usize) -> &[T] {
+        self.values.get(self.range(row)).unwrap_or_default()
+    }
+
+    pub(super) fn get_mut(&mut self, row: usize) -> &mut [T] {
+        let range = self.range(row);
+        self.values.get_mut(range).unwrap_or_default()
     }
 
     fn pick(&self, rows: &[u32]) -> Lists<T> {
-        let mut own = Lists { len: 0, ends: Vec::new(), values: Vec::new() };
-        own.values.reserve_exact(rows.iter().map(|row| self.get(*row as usize).len()).sum());
-        for row in rows {
-            own.push(self.get(*row as usize).iter().copied());
-            if own.ends.len() == own.len && own.ends.capacity() < rows.len() {
-                own.ends.reserve_exact(rows.len() - own.ends.len());
-            }
-        }
-        own
+        let values = rows.iter().map(|row| self.get(*row as usize).len()).sum();
+        let mut lists = Lists::with_capacity(if values > 0 { rows.len() } else { 0 }, values);
+        rows.iter().for_each(|row| lists.push(self.get(*row as usize).iter().copied()));
+        lists
     }
 }
 
 macro_rules! lists {
-    ($($own:ty, $type:ty, $dtype:ident, $get:ident;)*) => {$(
-        impl Held for Lists<$own> {
+    ($($item:ty, $type:ty, $dtype:ident, $get:ident;)*) => {$(
+        impl RawColumn for Lists<$item> {
             fn pick(&self, rows: &[u32]) -> Self {
                 Lists::pick(self, rows)
             }
@@ -287,7 +295,7 @@ lists! {
 
 macro_rules! columns {
     ($($field:ident $kind:ty = $name:path, |$row:ident| $value:expr;)*) => {
-        /// The columns that are held; the others of the file follow from them.
+        /// The stored columns; the other columns of the file are derived from them.
         #[derive(Clone, Debug, Default)]
         pub(super) struct Columns {
             len: usize,
@@ -295,7 +303,6 @@ macro_rules! columns {
         }
 
         impl Columns {
-            /// Adds a row.
             pub(super) fn push(&mut self, row: &Tagged<'_>) {
                 $({ let $row = row; self.$field.push($value); })*
                 self.len += 1;
@@ -306,12 +313,12 @@ macro_rules! columns {
                 Columns { len: rows.len(), $($field: self.$field.pick(rows),)* }
             }
 
-            /// Puts the rows into this order, one column after another.
-            pub(super) fn arrange(&mut self, rows: &[u32]) {
+            /// Reorders the rows, one column at a time.
+            pub(super) fn reorder(&mut self, rows: &[u32]) {
                 $(self.$field = self.$field.pick(rows);)*
             }
 
-            /// Adds what was read of a column; false where it is not one of these.
+            /// Appends the values of a column that was read; false for an unknown name.
             pub(super) fn extend(&mut self, name: &str, read: &Series) -> Result<bool, FrameError> {
                 match name {
                     $($name => self.$field.extend(read)?,)*
@@ -320,12 +327,12 @@ macro_rules! columns {
                 Ok(true)
             }
 
-            /// Whether a column of the file is held.
-            pub(super) fn holds(name: &str) -> bool {
+            /// Whether a column of the file is stored.
+            pub(super) fn is_stored(name: &str) -> bool {
                 matches!(name, $($name)|*)
             }
 
-            /// A range of a column; None where it is not held.
+            /// A range of a stored column; None for an unknown name.
             pub(super) fn column(&self, name: &str, rows: Range<usize>) -> Option<Column> {
                 match name {
                     $($name => Some(self.$field.column(name, rows)),)*
@@ -344,21 +351,21 @@ fn failure<'a>(row: &Tagged<'a>) -> Option<&'a Failure> {
     row.outcome.end.as_ref().err()
 }
 
-fn reason(outcome: &Outcome) -> Option<&str> {
+fn finish_reason(outcome: &Outcome) -> Option<&str> {
     outcome.end.as_ref().ok().map(|finish| finish.reason.as_str())
 }
 
 columns! {
-    case Words = s::CASE_ID, |row| Some(row.case);
+    case Dictionary = s::CASE_ID, |row| Some(row.case);
     seq Numbers<u64> = s::SEQ, |row| Some(row.outcome.seq);
     turn Numbers<u32> = s::TURN, |row| Some(row.outcome.turn);
     turns Numbers<u32> = s::TURNS, |row| Some(row.outcome.turns);
-    group Words = s::GROUP, |row| row.outcome.group.as_deref();
+    group Dictionary = s::GROUP, |row| row.outcome.group.as_deref();
     round Numbers<u32> = s::ROUND, |row| Some(row.round);
     shard Numbers<u32> = s::SHARD, |row| Some(row.shard);
-    phase Words = s::PHASE, |row| Some(phase_word(row.outcome.phase));
+    phase Dictionary = s::PHASE, |row| Some(phase_name(row.outcome.phase));
     status Numbers<u32> = s::STATUS, |row| row.outcome.status.map(u32::from);
-    model Words = s::MODEL, |row| Some(&row.outcome.model);
+    model Dictionary = s::MODEL, |row| Some(&row.outcome.model);
     streamed Numbers<bool> = s::STREAMED, |row| Some(row.outcome.streamed);
     intended Numbers<u64> = s::INTENDED, |row| Some(row.outcome.timeline.intended.0);
     sent Numbers<u64> = s::SENT, |row| nanos(row.outcome.timeline.sent);
@@ -391,10 +398,10 @@ columns! {
     max_tokens Numbers<u64> = s::MAX_TOKENS, |row| row.outcome.max_tokens;
     response_id Texts = s::RESPONSE_ID, |row| row.outcome.response_id.as_deref();
     request_id Texts = s::REQUEST_ID, |row| row.outcome.request_id.as_deref();
-    finish Words = s::FINISH_REASON, |row| reason(row.outcome);
-    outcome Words = s::OUTCOME, |row| Some(row.outcome.word());
-    message Words = s::ERROR, |row| failure(row).map(|failure| failure.message.as_str());
-    at Words = s::ERROR_AT, |row| failure(row).map(|failure| failure.at.as_str());
+    finish Dictionary = s::FINISH_REASON, |row| finish_reason(row.outcome);
+    outcome Dictionary = s::OUTCOME, |row| Some(row.outcome.word());
+    message Dictionary = s::ERROR, |row| failure(row).map(|failure| failure.message.as_str());
+    at Dictionary = s::ERROR_AT, |row| failure(row).map(|failure| failure.at.as_str());
 }
 
 impl Columns {
@@ -402,7 +409,7 @@ impl Columns {
         self.len
     }
 
-    /// Counts rows that were read a column at a time.
+    /// Counts rows whose columns were extended one by one.
     pub(super) fn grow(&mut self, rows: usize) {
         self.len += rows;
     }

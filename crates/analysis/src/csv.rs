@@ -1,7 +1,7 @@
-//! One row per case: cases.csv.
+//! Writes cases.csv, one row per case.
 
 use crate::error::FrameError;
-use crate::request_row::source_word;
+use crate::request_row::source_name;
 use llmscen_core::foreign::cell;
 use llmscen_core::metric::{Metric, Scope, Stat};
 use llmscen_core::report::CaseReport;
@@ -9,37 +9,37 @@ use llmscen_core::sample::Distribution;
 use polars::prelude::*;
 use std::io::Write;
 
-/// Writes one row per case: id, the swept values, counts, every case-level metric, every distribution in flat columns such
-/// as `ttft_ms_p99`. What does not exist is empty.
+/// Writes id, swept values, counts, every case-level metric, and every distribution in flat columns such as `ttft_ms_p99`.
+/// Missing values are empty.
 ///
 /// # Errors
-/// Where `out` cannot be written to.
+/// `out` cannot be written to.
 pub fn cases_csv(cases: &[CaseReport], out: impl Write) -> Result<(), FrameError> {
-    let mut columns = head(cases);
-    columns.extend(counts(cases));
+    let mut columns = label_columns(cases);
+    columns.extend(count_columns(cases));
     let scalars = Metric::ALL.iter().filter(|metric| metric.per() == Scope::Case);
-    columns.extend(scalars.map(|&metric| numbers(cases, metric.column(), |case| case.scalars.get(&metric).copied())));
+    columns.extend(scalars.map(|&metric| number_column(cases, metric.column(), |case| case.scalars.get(&metric).copied())));
     for metric in Metric::ALL.iter().filter(|metric| metric.per() != Scope::Case) {
-        columns.extend(spread(cases, *metric));
+        columns.extend(distribution_columns(cases, *metric));
     }
     let mut frame = DataFrame::new(cases.len(), columns)?;
     Ok(CsvWriter::new(out).finish(&mut frame)?)
 }
 
-fn head(cases: &[CaseReport]) -> Vec<Column> {
+fn label_columns(cases: &[CaseReport]) -> Vec<Column> {
     let mut paths: Vec<&str> = Vec::new();
     for (path, _) in cases.iter().flat_map(|case| &case.labels.0) {
         if !paths.contains(&path.as_str()) {
             paths.push(path);
         }
     }
-    let label = |path: &&str| texts(cases, path, |case| case.labels.get(path).map(ToString::to_string));
-    let id = texts(cases, "case", |case| Some(case.id.clone()));
-    let load = texts(cases, "load", |case| Some(case.load.clone()));
+    let label = |path: &&str| text_column(cases, path, |case| case.labels.get(path).map(ToString::to_string));
+    let id = text_column(cases, "case", |case| Some(case.id.clone()));
+    let load = text_column(cases, "load", |case| Some(case.load.clone()));
     [id].into_iter().chain(paths.iter().map(label)).chain([load]).collect()
 }
 
-fn counts(cases: &[CaseReport]) -> [Column; 11] {
+fn count_columns(cases: &[CaseReport]) -> [Column; 11] {
     let count = |name: &str, get: fn(&CaseReport) -> u64| {
         UInt64Chunked::from_iter_values(name.into(), cases.iter().map(get)).into_column()
     };
@@ -53,29 +53,33 @@ fn counts(cases: &[CaseReport]) -> [Column; 11] {
         count("warmup", |case| case.counts.warmup),
         count("reconnects", |case| case.counts.reconnects),
         count("retries", |case| case.counts.retries),
-        texts(cases, "token_source", |case| case.token_source.map(|source| source_word(source).into())),
+        text_column(cases, "token_source", |case| case.token_source.map(|source| source_name(source).into())),
         BooleanChunked::from_iter_values("valid".into(), cases.iter().map(|case| case.audit.valid)).into_column(),
     ]
 }
 
-fn spread(cases: &[CaseReport], metric: Metric) -> Vec<Column> {
+fn distribution_columns(cases: &[CaseReport], metric: Metric) -> Vec<Column> {
     let column = |stat: &str, get: &dyn Fn(&Distribution) -> Option<f64>| {
         let name = format!("{}_{stat}", metric.column());
-        numbers(cases, &name, |case| case.distributions.get(&metric).and_then(get))
+        number_column(cases, &name, |case| case.distributions.get(&metric).and_then(get))
     };
-    let n = cases.iter().map(|case| case.distributions.get(&metric).map(|seen| seen.n));
+    let n = cases.iter().map(|case| case.distributions.get(&metric).map(|distribution| distribution.n));
     let n = UInt64Chunked::from_iter_options(format!("{}_n", metric.column()).into(), n).into_column();
-    let head = [column("mean", &|seen| Some(seen.mean)), column("sd", &|seen| seen.sd), column("min", &|seen| Some(seen.min))];
-    let quantile = |&share: &f64| column(&Stat::Quantile(share).to_string(), &|seen| seen.quantile(share));
+    let head = [
+        column("mean", &|distribution| Some(distribution.mean)),
+        column("sd", &|distribution| distribution.sd),
+        column("min", &|distribution| Some(distribution.min)),
+    ];
+    let quantile = |&share: &f64| column(&Stat::Quantile(share).to_string(), &|distribution| distribution.quantile(share));
     let quantiles = Distribution::SHARES.iter().map(quantile);
-    [n].into_iter().chain(head).chain(quantiles).chain([column("max", &|seen| Some(seen.max))]).collect()
+    [n].into_iter().chain(head).chain(quantiles).chain([column("max", &|distribution| Some(distribution.max))]).collect()
 }
 
-fn numbers(cases: &[CaseReport], name: &str, get: impl Fn(&CaseReport) -> Option<f64>) -> Column {
+fn number_column(cases: &[CaseReport], name: &str, get: impl Fn(&CaseReport) -> Option<f64>) -> Column {
     Float64Chunked::from_iter_options(name.into(), cases.iter().map(get)).into_column()
 }
 
-fn texts(cases: &[CaseReport], name: &str, get: impl Fn(&CaseReport) -> Option<String>) -> Column {
+fn text_column(cases: &[CaseReport], name: &str, get: impl Fn(&CaseReport) -> Option<String>) -> Column {
     let texts = cases.iter().map(|case| get(case).map(|text| cell(&text).into_owned()));
     StringChunked::from_iter_options(cell(name).as_ref().into(), texts).into_column()
 }

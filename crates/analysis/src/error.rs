@@ -1,36 +1,38 @@
-//! What can be wrong with a table.
+//! Errors of the request table.
 
 use llmscen_parquet::{DecoderPanic, ParquetError};
 use polars::prelude::PolarsError;
 use thiserror::Error;
 
-/// A table that could not be made, read or written.
+/// A table could not be built, read or written.
 #[derive(Debug, Error)]
 pub enum FrameError {
-    /// A column is not there.
-    #[error("the table has no column `{column}`: it is not the requests.parquet of a run, or of another version of llmscen")]
+    /// A column is missing.
+    #[error(
+        "the table has no column `{column}`: the file is not the requests.parquet of a run, or another version of llmscen wrote it"
+    )]
     Missing {
         /// The column.
         column: String,
     },
-    /// A column holds something else.
-    #[error("column `{column}` holds {found} where {expected} was expected: it is not the requests.parquet of a run")]
+    /// A column has another type.
+    #[error("column `{column}` has type {found} instead of {expected}: the file is not the requests.parquet of a run")]
     Shape {
         /// The column.
         column: String,
-        /// The type it should have.
+        /// Expected type.
         expected: String,
-        /// The type it has.
+        /// Actual type.
         found: String,
     },
-    /// A cell holds a word that means nothing.
-    #[error("row {row} of column `{column}` holds `{found}`, which is not one of its words")]
+    /// A text column has an unknown value.
+    #[error("row {row} of column `{column}` has the value `{found}`, which is not a valid value of this column")]
     Word {
         /// The column.
         column: &'static str,
         /// The row, from 0.
         row: usize,
-        /// What stands there.
+        /// The value.
         found: String,
     },
     /// The file could not be read or written.

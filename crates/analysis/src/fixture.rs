@@ -1,11 +1,13 @@
 //! Outcomes for tests: stamps in whole milliseconds, the simplest of everything else.
 
-use crate::CaseFacts;
+use crate::measured_requests::{MeasuredRequests, RequestFields};
 use crate::table::{Table, Tagged};
+use crate::{CaseFacts, Sample};
 use llmscen_core::api::Api;
 use llmscen_core::dataset::{DatasetSpec, Source};
 use llmscen_core::labels::Labels;
 use llmscen_core::load::{Load, Shape};
+use llmscen_core::metric::Metric;
 use llmscen_core::outcome::{Counted, Failure, FailureKind, Finish, Outcome, Phase, Timeline, Usage};
 use llmscen_core::plan::Case;
 use llmscen_core::request::RequestSpec;
@@ -127,4 +129,45 @@ fn target() -> Target {
 /// Its facts, without parts.
 pub(super) fn facts(case: &Case) -> CaseFacts<'_> {
     CaseFacts { case, parts: &[], until: None }
+}
+
+/// A measured request as a test writes it down.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct TestRequest {
+    pub round: u32,
+    pub turn: u32,
+    pub group: Option<String>,
+    pub model: String,
+    pub ok: bool,
+    pub left: bool,
+    pub scheduled_s: f64,
+    pub busy_ms: f64,
+    pub output_tokens: Option<f64>,
+    pub values: Vec<(Metric, f64)>,
+    pub gaps: Vec<f64>,
+}
+
+impl TestRequest {
+    pub(super) fn value(&self, metric: Metric) -> Option<f64> {
+        let tokens = self.output_tokens.map(|tokens| (Metric::OutputTokens, tokens));
+        self.values.iter().chain(&tokens).find(|(name, _)| *name == metric).map(|(_, value)| *value)
+    }
+}
+
+impl FromIterator<TestRequest> for MeasuredRequests {
+    fn from_iter<I: IntoIterator<Item = TestRequest>>(all: I) -> MeasuredRequests {
+        let mut requests = MeasuredRequests::default();
+        for (session, request) in all.into_iter().enumerate() {
+            let TestRequest { round, turn, ref group, ref model, ok, left, scheduled_s, busy_ms, .. } = request;
+            let (session, group) = (session as u64, group.as_deref());
+            let fields = RequestFields { round, session, turn, group, model, ok, left, scheduled_s, busy_ms };
+            requests.push(fields, |metric| request.value(metric), request.gaps.iter().copied());
+        }
+        requests
+    }
+}
+
+/// A sample of these requests alone.
+pub(super) fn sample_of(requests: impl IntoIterator<Item = TestRequest>) -> Sample {
+    Sample { requests: requests.into_iter().collect(), ..Sample::default() }
 }

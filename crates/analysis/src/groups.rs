@@ -1,20 +1,18 @@
-//! A case by its parts: the entries of its mix, and what its data tells apart, as the lengths of a speed benchmark or the groups
-//! of a shared prefix.
+//! Reports of the parts of a case: the entries of its mix, and the groups of its dataset, such as the prompt lengths of a speed
+//! benchmark or the groups of a shared prefix.
 
-use crate::sample::distribution;
-use crate::sample::values;
-use crate::scalars::{error_rate, throughput};
+use crate::measured_requests::MeasuredRequest;
+use crate::sample::{Sample, distribution, values};
+use crate::scalars::{error_rate, mean_user_tps, throughput};
 use llmscen_core::metric::Metric;
 use llmscen_core::mix::within;
 use llmscen_core::plan::Case;
 use llmscen_core::report::GroupReport;
-use llmscen_core::sample::{Row, Sample};
-use llmscen_core::stats::moments;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Parts of the data up to which they are told one by one; the `group` column of the rows has all of them.
-const MOST: usize = 64;
-/// The distributions that are told of a group.
+/// Maximum number of dataset groups that are reported; the `group` column contains all.
+const MAX_GROUPS: usize = 64;
+/// The distributions that are reported of a group.
 const METRICS: [Metric; 8] = [
     Metric::PromptTokens,
     Metric::OutputTokens,
@@ -26,64 +24,64 @@ const METRICS: [Metric; 8] = [
     Metric::E2e,
 ];
 
-/// The parts of a sample: every entry of a mix, each with the groups of its data behind it, numbers in their order and before
-/// names. The groups of the data are left out where there are more than 64.
-pub fn groups(case: &Case, sample: &Sample) -> Vec<GroupReport> {
-    let parts = parts(sample);
-    let all: Vec<&Row> = sample.rows.iter().collect();
-    let told = |(_, name): &(u64, &str), rows: &[&Row]| group(name, rows, sample, &all);
+/// Every entry of a mix, each followed by the groups of its dataset: numbers ascending, then names. More than [`MAX_GROUPS`] groups
+/// are left out.
+pub fn group_reports(case: &Case, sample: &Sample) -> Vec<GroupReport> {
+    let by_name = requests_by_group(sample);
+    let all: Vec<MeasuredRequest<'_>> = sample.requests.iter().collect();
+    let report = |(_, name): &(u64, &str), requests: &[MeasuredRequest<'_>]| group_report(name, requests, sample, &all);
     if case.mix.is_empty() {
-        return parts.iter().map(|(key, rows)| told(key, rows)).collect();
+        return by_name.iter().map(|(key, requests)| report(key, requests)).collect();
     }
-    let of_entry = |name: &str| {
-        let rows: Vec<&Row> =
-            all.iter().copied().filter(|row| row.group.as_deref().is_some_and(|own| within(own, name))).collect();
-        let own = GroupReport { entry: true, ..group(name, &rows, sample, &all) };
-        let inner = parts.iter().filter(|((_, part), _)| within(part, name) && *part != name);
-        std::iter::once(own).chain(inner.map(|(key, rows)| told(key, rows))).collect::<Vec<_>>()
+    let entry_reports = |name: &str| {
+        let requests: Vec<MeasuredRequest<'_>> =
+            all.iter().copied().filter(|request| request.group().is_some_and(|group| within(group, name))).collect();
+        let entry = GroupReport { entry: true, ..group_report(name, &requests, sample, &all) };
+        let groups = by_name.iter().filter(|((_, group), _)| within(group, name) && *group != name);
+        std::iter::once(entry).chain(groups.map(|(key, requests)| report(key, requests))).collect::<Vec<_>>()
     };
-    case.mix.iter().flat_map(|entry| of_entry(&entry.name)).collect()
+    case.mix.iter().flat_map(|entry| entry_reports(&entry.name)).collect()
 }
 
-/// The rows of each group that the data tells apart, by the number in its name and the name.
-fn parts(sample: &Sample) -> BTreeMap<(u64, &str), Vec<&Row>> {
-    let mut found: BTreeMap<(u64, &str), Vec<&Row>> = BTreeMap::new();
-    for row in &sample.rows {
-        if let Some(name) = row.group.as_deref() {
+/// The requests of each dataset group, by the number at the end of its name and the name.
+fn requests_by_group(sample: &Sample) -> BTreeMap<(u64, &str), Vec<MeasuredRequest<'_>>> {
+    let mut found: BTreeMap<(u64, &str), Vec<MeasuredRequest<'_>>> = BTreeMap::new();
+    for request in sample.requests.iter() {
+        if let Some(name) = request.group() {
             let number = name.rsplit('/').next().and_then(|last| last.parse().ok()).unwrap_or(u64::MAX);
-            found.entry((number, name)).or_default().push(row);
+            found.entry((number, name)).or_default().push(request);
         }
-        if found.len() > MOST {
+        if found.len() > MAX_GROUPS {
             return BTreeMap::new();
         }
     }
     found
 }
 
-fn group(name: &str, rows: &[&Row], sample: &Sample, all: &[&Row]) -> GroupReport {
-    let spread = |metric: Metric| Some((metric, distribution(values(rows, metric))?));
+fn group_report(name: &str, requests: &[MeasuredRequest<'_>], sample: &Sample, all: &[MeasuredRequest<'_>]) -> GroupReport {
+    let distribution_of = |metric: Metric| Some((metric, distribution(values(requests, metric))?));
     let sending = sample.sending.iter().sum();
-    let own: BTreeSet<Option<&str>> = rows.iter().map(|row| row.group.as_deref()).collect();
-    let flows = || sample.flows.iter().filter(|flow| own.contains(&flow.like.group.as_deref()));
-    // Sessions arrive; what was never sent kept nobody busy.
-    let sent = |rows: &[&Row]| rows.iter().filter(|row| row.place.1 == 0 && row.busy_ms > 0.0).count() as f64;
-    let arrived = |rows: &[&Row]| rows.iter().filter(|row| row.place.1 == 0).count() as f64;
-    let part = |metric: Metric, own: f64, of: f64| Some(sample.scalars.get(&metric)? * own / of).filter(|_| of > 0.0);
+    let names: BTreeSet<Option<&str>> = requests.iter().map(|request| request.group()).collect();
+    let flows = || sample.flows.iter().filter(|flow| names.contains(&flow.group.as_deref()));
+    // What arrives is a session; a request that was never sent has no duration.
+    let sent = |rows: &[MeasuredRequest<'_>]| rows.iter().filter(|row| row.turn() == 0 && row.busy_ms() > 0.0).count() as f64;
+    let arrived = |rows: &[MeasuredRequest<'_>]| rows.iter().filter(|row| row.turn() == 0).count() as f64;
+    let share = |metric: Metric, part: f64, total: f64| Some(sample.scalars.get(&metric)? * part / total).filter(|_| total > 0.0);
     let scalars = [
-        (Metric::ErrorRate, error_rate(rows)),
-        (Metric::RequestThroughput, throughput(rows, flows(), Metric::RequestThroughput, sending)),
-        (Metric::OutputTps, throughput(rows, flows(), Metric::OutputTps, sending)),
-        (Metric::OutputTpsPerUser, moments::mean(&rows.iter().filter_map(|row| row.user_tps()).collect::<Vec<_>>())),
-        (Metric::RateOffered, part(Metric::RateOffered, arrived(rows), arrived(all))),
-        (Metric::RateAchieved, part(Metric::RateAchieved, sent(rows), sent(all))),
+        (Metric::ErrorRate, error_rate(requests)),
+        (Metric::RequestThroughput, throughput(requests, flows(), Metric::RequestThroughput, sending)),
+        (Metric::OutputTps, throughput(requests, flows(), Metric::OutputTps, sending)),
+        (Metric::OutputTpsPerUser, mean_user_tps(requests)),
+        (Metric::RateOffered, share(Metric::RateOffered, arrived(requests), arrived(all))),
+        (Metric::RateAchieved, share(Metric::RateAchieved, sent(requests), sent(all))),
     ];
     GroupReport {
         name: name.to_owned(),
         entry: false,
-        scheduled: rows.len() as u64,
-        ok: rows.iter().filter(|row| row.ok).count() as u64,
+        scheduled: requests.len() as u64,
+        ok: requests.iter().filter(|request| request.ok()).count() as u64,
         scalars: scalars.into_iter().filter_map(|(metric, value)| Some((metric, value?))).collect(),
-        distributions: METRICS.into_iter().filter_map(spread).collect(),
+        distributions: METRICS.into_iter().filter_map(distribution_of).collect(),
     }
 }
 
@@ -91,22 +89,23 @@ fn group(name: &str, rows: &[&Row], sample: &Sample, all: &[&Row]) -> GroupRepor
 mod tests {
     use super::*;
     use crate::fixture::case;
+    use crate::fixture::{TestRequest, sample_of};
+    use crate::sample::{Amounts, Flow};
     use llmscen_core::dataset::{DatasetSpec, Source};
     use llmscen_core::load::Shape;
     use llmscen_core::mix::{Entry, Pull};
     use llmscen_core::request::RequestSpec;
-    use llmscen_core::sample::{Amounts, Flow};
 
-    fn row(group: Option<&str>, e2e: f64) -> Row {
+    fn row(group: Option<&str>, e2e: f64) -> TestRequest {
         let values = [(Metric::E2e, e2e)].into();
-        Row { ok: e2e > 0.0, group: group.map(Into::into), output_tokens: Some(10.0), values, ..Row::default() }
+        TestRequest { ok: e2e > 0.0, group: group.map(Into::into), output_tokens: Some(10.0), values, ..TestRequest::default() }
     }
 
     #[test]
     fn lengths_stand_in_their_order_and_failures_count() {
         let rows =
             vec![row(Some("2048"), 400.0), row(Some("96"), 100.0), row(Some("96"), 200.0), row(Some("96"), 0.0), row(None, 1.0)];
-        let seen = groups(&case(Shape::Burst), &Sample { rows, ..Sample::default() });
+        let seen = group_reports(&case(Shape::Burst), &sample_of(rows));
         let told: Vec<_> = seen.iter().map(|group| (group.name.as_str(), group.ok, group.scheduled)).collect();
         assert_eq!(told, [("96", 2, 3), ("2048", 1, 1)]);
         // 10 tokens in 0.1 s and in 0.2 s.
@@ -116,12 +115,12 @@ mod tests {
 
     #[test]
     fn very_many_groups_are_left_to_the_rows() {
-        let many = |count: usize| (0..count).map(|n| row(Some(&format!("prefix-{n}")), 1.0)).collect();
-        let told = |count| groups(&case(Shape::Burst), &Sample { rows: many(count), ..Sample::default() }).len();
+        let many = |count: usize| (0..count).map(|n| row(Some(&format!("prefix-{n}")), 1.0));
+        let told = |count| group_reports(&case(Shape::Burst), &sample_of(many(count))).len();
         assert_eq!((told(64), told(65)), (64, 0));
     }
 
-    fn mixed(rows: Vec<Row>) -> Vec<GroupReport> {
+    fn mixed(rows: Vec<TestRequest>) -> Vec<GroupReport> {
         let entry = |name: &str| Entry {
             name: name.into(),
             pull: Pull::Weight(1.0),
@@ -130,17 +129,18 @@ mod tests {
         };
         let case = Case { mix: ["b", "a", "idle"].map(entry).into(), ..case(Shape::Burst) };
         let scalars = BTreeMap::from([(Metric::RateOffered, 8.0), (Metric::RateAchieved, 6.0)]);
-        let flow = |row: &Row| Flow {
-            like: Row { group: row.group.clone(), ..Row::default() },
+        let flow = |row: &TestRequest| Flow {
+            group: row.group.as_deref().map(Into::into),
             bins: [(7, Amounts { requests: 1.0, output: 10.0, ..Amounts::default() })].into(),
+            ..Flow::default()
         };
         let flows = rows.iter().filter(|row| row.ok).map(flow).collect();
-        groups(&case, &Sample { rows, sending: vec![1.5, 0.5], flows, scalars, ..Sample::default() })
+        group_reports(&case, &Sample { sending: vec![1.5, 0.5], flows, scalars, ..sample_of(rows) })
     }
 
     #[test]
     fn every_entry_of_a_mix_is_told_with_the_parts_of_its_data() {
-        let sent = |group, e2e| Row { busy_ms: 1.0, ..row(Some(group), e2e) };
+        let sent = |group, e2e| TestRequest { busy_ms: 1.0, ..row(Some(group), e2e) };
         let seen = mixed(vec![sent("a/20", 1.0), sent("b", 100.0), sent("b", 0.0), sent("a/3", 1.0), row(Some("b"), 0.0)]);
         let names: Vec<(&str, u64, u64)> = seen.iter().map(|own| (own.name.as_str(), own.ok, own.scheduled)).collect();
         assert_eq!(names, [("b", 1, 3), ("a", 2, 2), ("a/3", 1, 1), ("a/20", 1, 1), ("idle", 0, 0)]);

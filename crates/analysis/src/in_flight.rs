@@ -6,7 +6,7 @@
 //!            _____|................|___        90 % of it
 //!       ____|     |<--- steady --->|   |____
 //! ```
-//! Tokens credited when their request ends would count those of before the state in it, and show more than was possible.
+//! Counting tokens at the end of their request would credit the steady state with tokens from before it.
 
 use crate::request_row::RequestRow;
 use crate::round::Round;
@@ -23,14 +23,13 @@ pub(super) struct Span {
     pub level: u32,
 }
 
-/// The steps: the level from each instant on, until the next. The first stands at 0.
+/// Steps `(time, level)`: each level lasts until the next step. The first step is at 0.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Flight(pub(super) Vec<(u64, u32)>);
+pub(super) struct InFlight(pub(super) Vec<(u64, u32)>);
 
-impl Flight {
-    /// Of these rows.
-    pub(super) fn of(rows: &[RequestRow<'_>]) -> Flight {
-        let spans = rows.iter().filter_map(|fact| fact.sent().filter(|&sent| sent < fact.end()).map(|sent| (sent, fact.end())));
+impl InFlight {
+    pub(super) fn count(rows: &[RequestRow<'_>]) -> InFlight {
+        let spans = rows.iter().filter_map(|row| row.sent().filter(|&sent| sent < row.end()).map(|sent| (sent, row.end())));
         let mut edges: Vec<(u64, i32)> = spans.flat_map(|(sent, end)| [(sent, 1), (end, -1)]).collect();
         edges.sort_unstable();
         let mut steps = vec![(0, 0)];
@@ -44,13 +43,13 @@ impl Flight {
             steps.push((at, level.max(0).unsigned_abs()));
         }
         steps.dedup_by_key(|step| step.1);
-        Flight(steps)
+        InFlight(steps)
     }
 
-    /// The level from this instant on.
+    /// The level at an instant.
     pub(super) fn level(&self, at: u64) -> u32 {
-        let passed = self.0.partition_point(|step| step.0 <= at);
-        passed.checked_sub(1).and_then(|last| self.0.get(last)).map_or(0, |step| step.1)
+        let steps = self.0.partition_point(|step| step.0 <= at);
+        steps.checked_sub(1).and_then(|last| self.0.get(last)).map_or(0, |step| step.1)
     }
 
     /// The spans within a window, clipped to it.
@@ -71,17 +70,17 @@ impl Flight {
         self.spans(window).map(|span| span.level).max().unwrap_or(0)
     }
 
-    /// The level at or under which it stands half of the time.
+    /// The time-weighted median level.
     pub(super) fn median(&self, window: (u64, u64)) -> u32 {
         let mut spans: Vec<(u32, u64)> = self.spans(window).map(|span| (span.level, span.to - span.from)).collect();
         spans.sort_unstable();
         let half = spans.iter().map(|span| span.1).sum::<u64>().div_ceil(2);
-        let mut passed = 0;
-        let reached = spans.iter().find(|(_, time)| {
-            passed += time;
-            passed >= half
+        let mut elapsed = 0;
+        let median = spans.iter().find(|(_, time)| {
+            elapsed += time;
+            elapsed >= half
         });
-        reached.map_or(0, |span| span.0)
+        median.map_or(0, |span| span.0)
     }
 }
 
@@ -95,25 +94,25 @@ pub(super) struct Steady {
 }
 
 /// The steady state of one round.
-pub(super) fn steady(round: &Round<'_, '_>, flight: &Flight, shape: &Shape) -> Steady {
-    let spans = spans(round, flight, shape);
-    let tokens = round.rows.iter().filter(|fact| fact.ok()).map(|fact| tokens_in(fact, &spans));
+pub(super) fn steady_state(round: &Round<'_, '_>, in_flight: &InFlight, shape: &Shape) -> Steady {
+    let spans = round.window.map(|window| steady_spans(window, in_flight, shape)).unwrap_or_default();
+    let tokens = round.rows.iter().filter(|row| row.ok()).map(|row| tokens_in_spans(row, &spans));
     Steady { tokens: tokens.sum(), seconds: spans.iter().map(|(from, to)| (to - from) as f64 / 1e9).sum() }
 }
 
-/// From the first to the last instant of the steady state of one round, dips in between among it, up to the end of sending.
-/// None where nothing was in flight, where the plan itself changes the load, and where requests in flight and TTFT only grew.
-pub(super) fn extent(round: &Round<'_, '_>, flight: &Flight, shape: &Shape) -> Option<(u64, u64)> {
-    let (from, to) = round.window.filter(|_| !changes(shape))?;
-    let last_sent = || round.rows.iter().filter_map(|fact| fact.sent()).max();
+/// From the start to the end of the steady state of one round, dips included, at most to the end of sending. None where nothing was
+/// in flight, where the plan changes the load, and where requests in flight and TTFT only grew.
+pub(super) fn steady_extent(round: &Round<'_, '_>, in_flight: &InFlight, shape: &Shape) -> Option<(u64, u64)> {
+    let (from, to) = round.window.filter(|_| !changes_load(shape))?;
+    let last_sent = || round.rows.iter().filter_map(|row| row.sent()).max();
     let until = round.part.and_then(|part| part.sending_until_ns).or_else(last_sent)?;
-    let spans = spans_in((from, to.min(until)), flight, shape);
+    let spans = steady_spans((from, to.min(until)), in_flight, shape);
     let extent = spans.first().zip(spans.last()).map(|(first, last)| (first.0, last.1));
-    extent.filter(|extent| !grows(round, flight, *extent))
+    extent.filter(|extent| !only_grows(round, in_flight, *extent))
 }
 
-/// Whether the plan holds more than one level of the load.
-pub(super) fn changes(shape: &Shape) -> bool {
+/// Whether the plan has more than one load level.
+pub(super) fn changes_load(shape: &Shape) -> bool {
     match shape {
         Shape::Rates { stages, .. } => {
             let first = stages.first().map(|stage| stage.rate).filter(|rate| matches!(rate, Course::Flat(_)));
@@ -127,49 +126,45 @@ pub(super) fn changes(shape: &Shape) -> bool {
     }
 }
 
-/// Whether requests in flight and TTFT both only grew in this span, by the test that ends a saturated case.
-fn grows(round: &Round<'_, '_>, flight: &Flight, (from, to): (u64, u64)) -> bool {
-    let waited = |fact: &RequestRow<'_>| fact.metric(Metric::Ttft).or_else(|| fact.metric(Metric::E2e));
-    let within = round.rows.iter().filter(|fact| fact.ok() && (from..=to).contains(&fact.end()));
-    let mut seen: Vec<(u64, f64)> = within.filter_map(|fact| Some((fact.end(), waited(fact)?))).collect();
-    seen.sort_by_key(|one| one.0);
+/// Whether requests in flight and TTFT only grew in a span, by the test that stops a saturated case.
+fn only_grows(round: &Round<'_, '_>, in_flight: &InFlight, (from, to): (u64, u64)) -> bool {
+    let latency = |row: &RequestRow<'_>| row.metric(Metric::Ttft).or_else(|| row.metric(Metric::E2e));
+    let within = round.rows.iter().filter(|row| row.ok() && (from..=to).contains(&row.end()));
+    let mut latencies: Vec<(u64, f64)> = within.filter_map(|row| Some((row.end(), latency(row)?))).collect();
+    latencies.sort_by_key(|(end, _)| *end);
     let mut drift = Drift::default();
-    seen.iter().any(|&(end, waited)| drift.take(end as f64 / 1e9, [f64::from(flight.level(end)), waited]).is_some())
+    latencies.iter().any(|&(end, latency)| drift.take(end as f64 / 1e9, [f64::from(in_flight.level(end)), latency]).is_some())
 }
 
-/// The spans of the window in which enough was in flight.
-fn spans(round: &Round<'_, '_>, flight: &Flight, shape: &Shape) -> Vec<(u64, u64)> {
-    round.window.map(|window| spans_in(window, flight, shape)).unwrap_or_default()
-}
-
-fn spans_in(window: (u64, u64), flight: &Flight, shape: &Shape) -> Vec<(u64, u64)> {
+/// The spans of a window with at least 90 % of the plateau in flight.
+fn steady_spans(window: (u64, u64), in_flight: &InFlight, shape: &Shape) -> Vec<(u64, u64)> {
     let plateau = match shape {
-        Shape::Closed { users } | Shape::Static { batch: users } => (*users).min(flight.max(window)),
+        Shape::Closed { users } | Shape::Static { batch: users } => (*users).min(in_flight.max(window)),
         Shape::Open { .. } | Shape::Burst | Shape::Replay { .. } | Shape::Rates { .. } | Shape::Users { .. } => {
-            flight.median(window)
+            in_flight.median(window)
         }
     };
-    let high = flight.spans(window).filter(|span| span.level > 0 && f64::from(span.level) >= 0.9 * f64::from(plateau));
-    joined(high.map(|span| (span.from, span.to)))
+    let high = in_flight.spans(window).filter(|span| span.level > 0 && f64::from(span.level) >= 0.9 * f64::from(plateau));
+    merge_adjacent(high.map(|span| (span.from, span.to)))
 }
 
-fn joined(spans: impl Iterator<Item = (u64, u64)>) -> Vec<(u64, u64)> {
-    let mut joined: Vec<(u64, u64)> = Vec::new();
+fn merge_adjacent(spans: impl Iterator<Item = (u64, u64)>) -> Vec<(u64, u64)> {
+    let mut merged: Vec<(u64, u64)> = Vec::new();
     for (from, to) in spans {
-        match joined.last_mut() {
+        match merged.last_mut() {
             Some(last) if last.1 == from => last.1 = to,
-            _ => joined.push((from, to)),
+            _ => merged.push((from, to)),
         }
     }
-    joined
+    merged
 }
 
-/// Tokens of the events in the spans. What arrives at an instant was made before it: a span holds its end, not its beginning.
-fn tokens_in(fact: &RequestRow<'_>, spans: &[(u64, u64)]) -> f64 {
-    let (Some(&first), Some(&last)) = (fact.events().first(), fact.events().last()) else { return 0.0 };
+/// Tokens that arrived in the spans. A span includes its end but not its start, since tokens are generated before they arrive.
+fn tokens_in_spans(row: &RequestRow<'_>, spans: &[(u64, u64)]) -> f64 {
+    let (Some(&first), Some(&last)) = (row.events().first(), row.events().last()) else { return 0.0 };
     let near = spans.iter().skip(spans.partition_point(|span| span.1 < first)).take_while(|span| span.0 < last);
-    let until = |at: u64| fact.events().partition_point(|&event| event <= at);
-    near.map(|&(from, to)| fact.tokens_in(until(from)..until(to))).sum()
+    let until = |at: u64| row.events().partition_point(|&event| event <= at);
+    near.map(|&(from, to)| row.tokens_of_events(until(from)..until(to))).sum()
 }
 
 #[cfg(test)]

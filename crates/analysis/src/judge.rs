@@ -1,7 +1,7 @@
-//! Floor 1. A sample and a check give a verdict.
+//! Verdicts: a check applied to a sample.
 //!
-//! Three kinds of evidence, each with its own test (see `docs/metrics.md`): quantiles and shares by the exact binomial rule at
-//! their effective sample size, means and throughputs by batches with Student's t, all else as a point.
+//! There are three kinds of tests (see `docs/metrics.md`): quantiles and shares by the exact binomial rule at their effective
+//! sample size, means and throughputs by batch means with Student's t, and everything else as a point estimate.
 
 mod chance;
 pub mod compare;
@@ -10,20 +10,19 @@ mod design_effect;
 mod evidence;
 mod figure;
 mod overall;
-mod point;
 mod ratio;
 mod relative;
 mod restarted;
 mod rule;
 mod watch;
 
-pub use chance::{chance, hopeless, needed, usual_effect};
+pub use chance::{is_futile, pass_probability, required_samples, usual_design_effect};
 pub use evidence::goodput_flags;
-pub use figure::{figure, noise};
-pub use overall::{exit_code, found, overall};
-pub use relative::never;
-pub use restarted::by_rounds;
-pub use rule::{Conditions, LoadKind, REJECTED, given_up, not_measured, rule};
+pub use figure::{baseline_noise, figure};
+pub use overall::{exit_code, run_verdict, search_verdict};
+pub use relative::never_passes;
+pub use restarted::confirm_by_rounds;
+pub use rule::{Conditions, LoadKind, REJECTED, aborted_verdicts, rule, unmeasured_verdicts};
 pub use watch::Watch;
 
 #[cfg(test)]

@@ -1,247 +1,254 @@
-//! By how much the load generator's own stalls and delays may have shifted the values of a case, request by request.
+//! By how much stalls and send delays of the load generator may have shifted the values of each request.
 //!
-//! A timestamp that a worker thread took right after a stall is late by the length of the stall at most, and never early. So
-//! each value lies between two others, which are taken here; docs/metrics.md, section 5, has the table.
+//! A timestamp that a worker thread took right after a stall is late by at most the length of the stall, and never early. So each
+//! value has a range, which is computed here; docs/metrics.md, section 5, has the table.
 
 use crate::CaseFacts;
+use crate::measured_requests::{MeasuredRequest, MeasuredRequests};
 use crate::request_row::RequestRow;
+use crate::sample::Sample;
+use crate::scalars::{error_rate, mean_user_tps};
 use crate::table::Table;
-use llmscen_core::manifest::{Stall, Vitals};
+use llmscen_core::manifest::{Part, Stall, Vitals};
 use llmscen_core::metric::Metric;
 use llmscen_core::outcome::{Failure, FailureKind};
-use llmscen_core::sample::{Row, Sample, Values};
 use llmscen_core::units::Nanos;
 use std::collections::BTreeMap;
 
-/// How long after a stall, and the work that was waiting, a timestamp may still be late by it, nanoseconds.
-const AFTER: u64 = 1_000_000;
-/// The least that is left of a latency, milliseconds: speeds are its inverse.
-const LEAST: f64 = 1e-3;
+/// How long after a stall, and the work that waited for it, a timestamp may still be late, in nanoseconds.
+const AFTER_STALL: u64 = 1_000_000;
+/// Minimum of a shortened latency in milliseconds, since rates are its inverse.
+const MIN_LATENCY: f64 = 1e-3;
 
-/// What the load generator did to a case, where it did anything.
+/// The lateness of the requests of a case that have any.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Lateness {
-    rows: BTreeMap<(u32, u64, u32), Late>,
+    /// By round, session and turn.
+    requests: BTreeMap<(u32, u64, u32), RequestLateness>,
 }
 
-/// What one request may be late by, in milliseconds.
+/// By how much the timestamps of a request may be late, in milliseconds.
 #[derive(Clone, Debug, Default, PartialEq)]
-struct Late {
-    /// Its timestamps.
-    first: f64,
-    answer: f64,
-    chunk: f64,
+struct RequestLateness {
+    first_token: f64,
+    first_answer: f64,
+    first_chunk: f64,
     end: f64,
     sent: f64,
-    /// How much later it was sent than scheduled.
+    /// Send delay: actual minus scheduled send time.
     delay: f64,
-    /// Its first and its last tokens, per step between tokens.
-    pace: (f64, f64),
-    /// Gaps by their place: by how much the earlier token may be late, and the later one.
+    /// First and last tokens, per step between tokens.
+    tpot: (f64, f64),
+    /// By index of the gap: its earlier and its later token.
     gaps: Vec<(u32, f64, f64)>,
-    /// It failed by the load generator, or so near to a stall that this may be why.
+    /// The load generator made the request fail, or a stall at its end may have.
     own_failure: bool,
 }
 
-impl Late {
+impl RequestLateness {
     fn is_none(&self) -> bool {
-        *self == Late::default()
+        *self == RequestLateness::default()
     }
 }
 
 /// Which stalls and send delays count.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Accepted {
-    /// Stalls of at most this length do not.
+    /// Stalls of at most this length do not count.
     pub stall: Nanos,
-    /// No send delay does.
+    /// Send delays do not count.
     pub delays: bool,
-    /// No timestamp is late: whoever took it is not a worker thread.
-    pub stamps: bool,
+    /// No timestamp is late, since no worker thread took it.
+    pub timestamps: bool,
 }
 
-/// What the load generator did to the measured requests of a case; None where it did nothing.
-pub fn lateness(table: &Table, facts: &CaseFacts<'_>, accepted: Accepted) -> Option<Lateness> {
-    let own = |part: &llmscen_core::manifest::Part| {
-        let vitals = part.vitals.as_ref().filter(|_| part.case == facts.case.id && !accepted.stamps)?;
-        Some((part.round, Stalls::of(vitals, accepted.stall.0)))
+/// The lateness of the measured requests of a case; None where no request has any.
+pub fn measure_lateness(table: &Table, facts: &CaseFacts<'_>, accepted: Accepted) -> Option<Lateness> {
+    let of_part = |part: &Part| {
+        let vitals = part.vitals.as_ref().filter(|_| part.case == facts.case.id && !accepted.timestamps)?;
+        Some((part.round, Stalls::collect(vitals, accepted.stall.0)))
     };
-    let stalls: BTreeMap<u32, Stalls> = facts.parts.iter().filter_map(own).collect();
+    let stalls: BTreeMap<u32, Stalls> = facts.parts.iter().filter_map(of_part).collect();
     let none = Stalls::default();
     let mut rows = BTreeMap::new();
-    for fact in table.rows_of_case(&facts.case.id).iter().filter(|fact| fact.measured()) {
-        let late = late(fact, stalls.get(&fact.round()).unwrap_or(&none), accepted);
+    for row in table.rows_of_case(&facts.case.id).iter().filter(|row| row.measured()) {
+        let late = row_lateness(row, stalls.get(&row.round()).unwrap_or(&none), accepted);
         if !late.is_none() {
-            rows.insert((fact.round(), fact.seq(), fact.turn()), late);
+            rows.insert((row.round(), row.seq(), row.turn()), late);
         }
     }
-    (!rows.is_empty()).then_some(Lateness { rows })
+    (!rows.is_empty()).then_some(Lateness { requests: rows })
 }
 
-/// The stalls of a round, in the order of their ends. Which worker took a timestamp is not known: it may have been any.
+/// The stalls of all workers in a round, ordered by end: which worker took a timestamp is unknown.
 #[derive(Debug, Default)]
 struct Stalls {
     stalls: Vec<Stall>,
-    /// The longest time that one of them was at work before its end, and after it.
+    /// The longest time that a stalled worker was busy before the end of its stall.
     busy: u64,
+    /// The longest time after the end of a stall in which timestamps may be late.
     after: u64,
 }
 
 impl Stalls {
-    fn of(vitals: &Vitals, accepted: u64) -> Stalls {
+    fn collect(vitals: &Vitals, accepted: u64) -> Stalls {
         let workers = vitals.stalls.iter().flatten();
         let counts = |stall: &Stall| stall.to.saturating_sub(stall.from) > accepted;
         let mut stalls: Vec<Stall> = workers.flat_map(|worker| &worker.longest).copied().filter(counts).collect();
         stalls.sort_by_key(|stall| stall.to);
-        let most = |value: fn(&Stall) -> u64| stalls.iter().map(value).max().unwrap_or(0);
-        let (busy, after) = (most(|stall| stall.busy), most(|stall| stall.after) + AFTER);
+        let max = |value: fn(&Stall) -> u64| stalls.iter().map(value).max().unwrap_or(0);
+        let (busy, after) = (max(|stall| stall.busy), max(|stall| stall.after) + AFTER_STALL);
         Stalls { stalls, busy, after }
     }
 
-    /// By how much a timestamp may be late, milliseconds.
-    fn at(&self, stamp: u64) -> f64 {
-        let from = self.stalls.partition_point(|stall| stall.to + self.after < stamp);
-        let near = self.stalls.iter().skip(from).take_while(|stall| stall.to.saturating_sub(self.busy) <= stamp);
-        let span = |stall: &Stall| stall.to.saturating_sub(stall.busy)..=stall.to + stall.after + AFTER;
-        let within = near.filter(|stall| span(stall).contains(&stamp) && stall.from < stamp);
-        within.map(|stall| stamp.min(stall.to) - stall.from).max().unwrap_or(0) as f64 / 1e6
+    /// By how much a timestamp may be late, in milliseconds.
+    fn at(&self, timestamp: u64) -> f64 {
+        let from = self.stalls.partition_point(|stall| stall.to + self.after < timestamp);
+        let near = self.stalls.iter().skip(from).take_while(|stall| stall.to.saturating_sub(self.busy) <= timestamp);
+        let span = |stall: &Stall| stall.to.saturating_sub(stall.busy)..=stall.to + stall.after + AFTER_STALL;
+        let within = near.filter(|stall| span(stall).contains(&timestamp) && stall.from < timestamp);
+        within.map(|stall| timestamp.min(stall.to) - stall.from).max().unwrap_or(0) as f64 / 1e6
     }
 }
 
-fn late(fact: &RequestRow<'_>, stalls: &Stalls, accepted: Accepted) -> Late {
-    let at = |stamp: Option<u64>| stamp.map_or(0.0, |stamp| stalls.at(stamp));
-    let delay = fact.metric(Metric::ScheduleLag).filter(|_| !accepted.delays).unwrap_or(0.0);
-    let mut late = Late { delay, ..Late::default() };
+fn row_lateness(row: &RequestRow<'_>, stalls: &Stalls, accepted: Accepted) -> RequestLateness {
+    let at = |timestamp: Option<u64>| timestamp.map_or(0.0, |timestamp| stalls.at(timestamp));
+    let delay = row.metric(Metric::ScheduleLag).filter(|_| !accepted.delays).unwrap_or(0.0);
+    let mut late = RequestLateness { delay, ..RequestLateness::default() };
     if !stalls.stalls.is_empty() {
-        (late.first, late.chunk, late.end) = (at(fact.answered()), at(fact.first_chunk()), stalls.at(fact.end()));
-        late.answer = at(fact.first_answer());
-        late.sent = at(fact.sent());
-        late.pace = pace(fact, stalls);
-        late.gaps = gaps(fact, stalls);
+        late.first_token = at(row.first_token());
+        late.first_chunk = at(row.first_chunk());
+        late.end = stalls.at(row.end());
+        late.first_answer = at(row.first_answer());
+        late.sent = at(row.sent());
+        late.tpot = tpot_lateness(row, stalls);
+        late.gaps = gap_lateness(row, stalls);
     }
-    late.own_failure = fact.failure().is_some_and(|kind| match kind {
+    late.own_failure = row.failure().is_some_and(|kind| match kind {
         FailureKind::ToolStall => true,
-        FailureKind::Connect => [Failure::NO_FILES, Failure::NO_PORTS].iter().any(|own| fact.message().contains(own)),
+        FailureKind::Connect => [Failure::NO_FILES, Failure::NO_PORTS].iter().any(|reason| row.message().contains(reason)),
         FailureKind::TimeoutConnect | FailureKind::TimeoutRead | FailureKind::TimeoutTotal => late.end > 0.0,
         _ => false,
     });
     late
 }
 
-fn pace(fact: &RequestRow<'_>, stalls: &Stalls) -> (f64, f64) {
-    let spans = fact.spans();
-    let steps = fact.output_tokens().and_then(|tokens| tokens.checked_sub(spans.len() as u64)).unwrap_or(0);
+fn tpot_lateness(row: &RequestRow<'_>, stalls: &Stalls) -> (f64, f64) {
+    let spans = row.choice_spans();
+    let steps = row.output_tokens().and_then(|tokens| tokens.checked_sub(spans.len() as u64)).unwrap_or(0);
     let sum = |stamp: fn(&(u64, u64)) -> u64| spans.iter().map(|span| stalls.at(stamp(span))).sum::<f64>() / steps as f64;
     if steps > 0 { (sum(|span| span.0), sum(|span| span.1)) } else { (0.0, 0.0) }
 }
 
 /// In the order of [`RequestRow::gaps`].
-fn gaps(fact: &RequestRow<'_>, stalls: &Stalls) -> Vec<(u32, f64, f64)> {
-    if !fact.ok() {
+fn gap_lateness(row: &RequestRow<'_>, stalls: &Stalls) -> Vec<(u32, f64, f64)> {
+    if !row.ok() {
         return Vec::new();
     }
     let mut latest: BTreeMap<u32, f64> = BTreeMap::new();
-    let mut late = Vec::new();
-    let mut place = 0;
-    for (index, &event) in fact.events().iter().enumerate() {
+    let mut gaps = Vec::new();
+    let mut gap = 0;
+    for (index, &event) in row.events().iter().enumerate() {
         let now = stalls.at(event);
-        let choice = fact.choices().get(index).copied().unwrap_or(0);
+        let choice = row.choices().get(index).copied().unwrap_or(0);
         if let Some(before) = latest.insert(choice, now) {
             if before > 0.0 || now > 0.0 {
-                late.push((place, before, now));
+                gaps.push((gap, before, now));
             }
-            place += 1;
+            gap += 1;
         }
     }
-    late
+    gaps
 }
 
-/// Which end of its range every value of a case takes.
+/// The end of its range that every value takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
-    /// The server as slow as the measurement allows.
+    /// The slowest server that the measurement allows.
     Slow,
-    /// As fast.
+    /// The fastest one.
     Fast,
 }
 
 impl Lateness {
-    /// The sample with every value at one end of its range. `idle`: the share of the offered load that was not there, by which a
-    /// server may have been faster.
-    pub fn shifted(&self, sample: &Sample, end: End, idle: f64) -> Sample {
-        let row = |row: &Row| match self.rows.get(&(row.round, row.place.0, row.place.1)) {
-            Some(late) => late.shift(row, end),
-            None => row.clone(),
-        };
-        let mut shifted = Sample { rows: sample.rows.iter().map(row).collect(), ..sample.clone() };
-        if end == End::Fast {
-            let more = 1.0 / (1.0 - idle.clamp(0.0, 0.99));
-            shifted.windows.iter_mut().chain(&mut shifted.sending).for_each(|window| *window /= more);
-            for metric in Metric::WINDOWED.into_iter().chain([Metric::OutputTpsSteady]) {
-                shifted.scalars.entry(metric).and_modify(|value| *value *= more);
+    /// The sample with every value at one end of its range. `idle`: the share of the load that was missing, by which a server may
+    /// have been faster.
+    pub fn shift(&self, sample: &Sample, end: End, idle: f64) -> Sample {
+        let mut shifted = sample.clone();
+        for (row, request) in sample.requests.iter().enumerate() {
+            if let Some(late) = self.requests.get(&(request.round(), request.session(), request.turn())) {
+                late.shift(request, &mut shifted.requests, row, end);
             }
         }
-        let error_rate = crate::scalars::error_rate(&shifted.rows);
-        let speeds: Vec<f64> = shifted.rows.iter().filter_map(Row::user_tps).collect();
-        for (metric, value) in
-            [(Metric::ErrorRate, error_rate), (Metric::OutputTpsPerUser, llmscen_core::stats::moments::mean(&speeds))]
-        {
-            if let (Some(value), Some(own)) = (value, shifted.scalars.get_mut(&metric)) {
-                *own = value;
+        if end == End::Fast {
+            let speedup = 1.0 / (1.0 - idle.clamp(0.0, 0.99));
+            shifted.windows.iter_mut().chain(&mut shifted.sending).for_each(|window| *window /= speedup);
+            for metric in Metric::WINDOWED.into_iter().chain([Metric::OutputTpsSteady]) {
+                shifted.scalars.entry(metric).and_modify(|value| *value *= speedup);
+            }
+        }
+        let requests: Vec<MeasuredRequest<'_>> = shifted.requests.iter().collect();
+        let changed = [(Metric::ErrorRate, error_rate(&requests)), (Metric::OutputTpsPerUser, mean_user_tps(&requests))];
+        for (metric, value) in changed {
+            if let (Some(value), Some(scalar)) = (value, shifted.scalars.get_mut(&metric)) {
+                *scalar = value;
             }
         }
         shifted
     }
 }
 
-impl Late {
-    fn shift(&self, row: &Row, end: End) -> Row {
+impl RequestLateness {
+    /// Writes the values of `request` at this end of their ranges to its row of `shifted`.
+    fn shift(&self, request: MeasuredRequest<'_>, shifted: &mut MeasuredRequests, row: usize, end: End) {
         if end == End::Fast && self.own_failure {
-            return self.succeeded(row);
+            // The request might have succeeded, as fast as possible.
+            shifted.set_ok(row);
+            [Metric::Ttft, Metric::TtftService, Metric::Ttfc, Metric::Tpot, Metric::E2e, Metric::E2eService]
+                .into_iter()
+                .for_each(|metric| shifted.set_value(row, metric, MIN_LATENCY));
+            return;
         }
-        let value = |metric| row.values.get(&metric).copied().map(|own| self.value(metric, own, &row.values, end));
-        let values: Values = Metric::ALL.iter().filter_map(|metric| Some((*metric, value(*metric)?))).collect();
-        let mut gaps = row.gaps.clone();
-        for (place, earlier, later) in &self.gaps {
-            if let Some(gap) = gaps.get_mut(*place as usize) {
+        for &metric in Metric::ALL {
+            if let Some(value) = request.value(metric) {
+                shifted.set_value(row, metric, self.value(metric, value, request, end));
+            }
+        }
+        let gaps = shifted.gaps_mut(row);
+        for (index, earlier, later) in &self.gaps {
+            if let Some(gap) = gaps.get_mut(*index as usize) {
                 *gap = if end == End::Slow { *gap + earlier } else { (*gap - later).max(0.0) };
             }
         }
-        Row { values, gaps, ..row.clone() }
     }
 
-    /// A failure of the load generator's own: the request might have succeeded, as fast as can be.
-    fn succeeded(&self, row: &Row) -> Row {
-        const SPANS: [Metric; 6] =
-            [Metric::Ttft, Metric::TtftService, Metric::Ttfc, Metric::Tpot, Metric::E2e, Metric::E2eService];
-        let known = Metric::ALL.iter().filter_map(|metric| Some((*metric, *row.values.get(metric)?)));
-        let values: Values = known.chain(SPANS.map(|metric| (metric, LEAST))).collect();
-        Row { ok: true, values, ..row.clone() }
-    }
-
-    fn value(&self, metric: Metric, own: f64, values: &Values, end: End) -> f64 {
-        let shorter = |own: f64, by: f64| own.min((own - by).max(LEAST));
-        let span = |metric: Metric, own: f64| match (metric, end) {
-            (Metric::Tpot, End::Slow) => own + self.pace.0,
-            (Metric::Tpot, End::Fast) => shorter(own, self.pace.1),
-            (_, End::Slow) => own,
-            (Metric::Ttft | Metric::TtftFirstTurn | Metric::TtftLaterTurns, End::Fast) => shorter(own, self.first + self.delay),
-            (Metric::TimeToFirstAnswer, End::Fast) => shorter(own, self.answer + self.delay),
-            (Metric::TtftService, End::Fast) => shorter(own, self.first + self.sent),
-            (Metric::Ttfc, End::Fast) => shorter(own, self.chunk + self.sent),
-            (Metric::E2e, End::Fast) => shorter(own, self.end + self.delay),
-            (Metric::E2eService, End::Fast) => shorter(own, self.end + self.sent),
-            _ => own,
+    fn value(&self, metric: Metric, measured: f64, request: MeasuredRequest<'_>, end: End) -> f64 {
+        let shorten = |value: f64, by: f64| value.min((value - by).max(MIN_LATENCY));
+        let span = |metric: Metric, value: f64| match (metric, end) {
+            (Metric::Tpot, End::Slow) => value + self.tpot.0,
+            (Metric::Tpot, End::Fast) => shorten(value, self.tpot.1),
+            (_, End::Slow) => value,
+            (Metric::Ttft | Metric::TtftFirstTurn | Metric::TtftLaterTurns, End::Fast) => {
+                shorten(value, self.first_token + self.delay)
+            }
+            (Metric::TimeToFirstAnswer, End::Fast) => shorten(value, self.first_answer + self.delay),
+            (Metric::TtftService, End::Fast) => shorten(value, self.first_token + self.sent),
+            (Metric::Ttfc, End::Fast) => shorten(value, self.first_chunk + self.sent),
+            (Metric::E2e, End::Fast) => shorten(value, self.end + self.delay),
+            (Metric::E2eService, End::Fast) => shorten(value, self.end + self.sent),
+            _ => value,
         };
-        // By how much the span that a value is taken from grows.
-        let grows = |of: Metric| values.get(&of).filter(|own| **own > 0.0).map_or(1.0, |own| span(of, *own) / own);
+        // The factor by which the latency grows that a value is computed from.
+        let growth = |latency: Metric| {
+            request.value(latency).filter(|value| *value > 0.0).map_or(1.0, |value| span(latency, value) / value)
+        };
         match metric {
-            Metric::DecodeTps => own / grows(Metric::Tpot),
-            Metric::PrefillTps => own / grows(Metric::TtftService),
-            Metric::OutputTpsPerRequest | Metric::TotalTpsPerRequest => own / grows(Metric::E2e),
-            Metric::Ntpot => own * grows(Metric::E2e),
-            Metric::TtftPerPromptToken => own * grows(Metric::Ttft),
-            metric => span(metric, own),
+            Metric::DecodeTps => measured / growth(Metric::Tpot),
+            Metric::PrefillTps => measured / growth(Metric::TtftService),
+            Metric::OutputTpsPerRequest | Metric::TotalTpsPerRequest => measured / growth(Metric::E2e),
+            Metric::Ntpot => measured * growth(Metric::E2e),
+            Metric::TtftPerPromptToken => measured * growth(Metric::Ttft),
+            metric => span(metric, measured),
         }
     }
 }

@@ -1,7 +1,7 @@
-//! Outcomes as a polars frame, and what is taken from it.
+//! The request table and everything computed from it: metrics, samples, verdicts, comparisons, chart data.
 //!
-//! [`Table::build`] keeps the raw facts of every request, one row each; every figure is taken from those rows and nothing
-//! else, so a table that was written and read back gives the same ones. This room is the only door to polars.
+//! [`Table::build`] keeps the raw values of every request, one row each. All metrics are computed from those rows alone, so a table
+//! that was written and read back gives the same ones. Only this crate uses polars' data frames.
 #![cfg_attr(not(test), deny(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
@@ -16,6 +16,7 @@ mod in_flight;
 pub mod judge;
 mod lateness;
 mod local;
+mod measured_requests;
 mod notes;
 mod repeats;
 mod request_row;
@@ -29,17 +30,17 @@ mod table;
 pub mod telemetry;
 mod timed_request;
 
-pub use chart_data::{cdfs, pictures, timelines};
+pub use chart_data::{cdfs, chart_data, timelines};
 pub use csv::cases_csv;
 pub use error::FrameError;
-pub use groups::groups;
-pub use lateness::{Accepted, End, Lateness, lateness};
-pub use local::{Worked, speed, worked};
-pub use notes::{notes, prompt_lengths, token_source};
-pub use repeats::repeats;
-pub use request_row::row;
-pub use sample::{failures, round_sample, sample};
-pub use settle::{discarded, truncation};
+pub use groups::group_reports;
+pub use lateness::{Accepted, End, Lateness, measure_lateness};
+pub use local::{BatchMetrics, batch_metrics, speed_table};
+pub use measured_requests::{MeasuredRequest, MeasuredRequests, RequestFields};
+pub use notes::{prompt_lengths, token_notes, token_source};
+pub use repeats::round_variances;
+pub use sample::{Amounts, Flow, Sample, failure_examples, sample_case, sample_round};
+pub use settle::{discarded_start, truncation};
 pub use table::{Builder, Table, Tagged};
 pub use timed_request::{TimedRequest, timed_requests};
 
@@ -47,14 +48,14 @@ use llmscen_core::manifest::Part;
 use llmscen_core::plan::Case;
 use llmscen_core::units::Nanos;
 
-/// What is known of a case besides its rows.
+/// A case with its manifest entries.
 #[derive(Clone, Copy, Debug)]
 pub struct CaseFacts<'a> {
     /// The case.
     pub case: &'a Case,
-    /// Its parts; those of other cases are passed over.
+    /// The manifest's parts; those of other cases are skipped.
     pub parts: &'a [Part],
-    /// Of a stage, when it ended by plan; None: the load of the case says it.
+    /// The planned end of a stage; None for a case, whose load determines it.
     pub until: Option<Nanos>,
 }
 

@@ -1,4 +1,4 @@
-//! What a model in this process did, over the measured batches of all rounds.
+//! Metrics of a local model over the measured batches of all rounds.
 
 use crate::sample::distribution;
 use llmscen_core::dataset::Source;
@@ -9,51 +9,51 @@ use llmscen_core::report::{GroupReport, SpeedRow};
 use llmscen_core::sample::Distribution;
 use llmscen_core::units::Nanos;
 
-/// Figures of the measured batches of a case.
+/// Metrics of the measured batches of a case.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Worked {
-    /// Batches.
+pub struct BatchMetrics {
+    /// Number of batches.
     pub batches: u64,
-    /// Requests in them.
+    /// Number of requests.
     pub rows: u64,
-    /// Their prompt tokens, padding left out.
+    /// Prompt tokens without padding.
     pub prompt_tokens: u64,
-    /// The longest prompt.
+    /// Tokens of the longest prompt.
     pub padded_to: u64,
-    /// Tokens that they generated.
+    /// Generated tokens.
     pub output_tokens: u64,
-    /// Working on the prompts of a batch, up to its first tokens, milliseconds.
+    /// Prefill time of a batch, up to its first tokens, in milliseconds.
     pub prefill_ms: Option<Distribution>,
-    /// Each later step of each batch, milliseconds.
+    /// Time of each decode step, in milliseconds.
     pub step_ms: Option<Distribution>,
-    /// Prompt tokens over the time that the prompts took, all batches together, tokens per second; and batch by batch.
+    /// Prefill throughput in tokens per second over all batches, and its distribution over batches.
     pub prefill_tps: (Option<f64>, Option<Distribution>),
-    /// Tokens after the first of each row over the time of the later steps, likewise.
+    /// Decode throughput: tokens after the first of each request over the time of the decode steps.
     pub decode_tps: (Option<f64>, Option<Distribution>),
-    /// Resident memory of this process in the last batch, and in that which took most, bytes.
+    /// Resident memory of this process in bytes: after the last batch, and the peak.
     pub memory: (u64, u64),
-    /// Memory that the allocator had mapped when the last batch ended, and when that with most did; None where that is not known.
+    /// Memory mapped by the allocator in bytes: after the last batch, and the maximum after a batch; None where unknown.
     pub memory_reserved: (Option<u64>, Option<u64>),
-    /// Memory of the device when the last batch ended, and when that with most did; None where it is the processor, or does not tell.
+    /// Device memory in bytes: after the last batch, and the peak; None on a CPU, or where unknown.
     pub device_memory: (Option<u64>, Option<u64>),
 }
 
-/// The figures of a case; None where no batch was measured.
-pub fn worked(parts: &[LocalPart]) -> Option<Worked> {
+/// The metrics of a case; None without a measured batch.
+pub fn batch_metrics(parts: &[LocalPart]) -> Option<BatchMetrics> {
     let batches = || parts.iter().flat_map(|part| &part.batches).filter(|batch| batch.measured);
     let last = batches().next_back()?;
-    let sum = |of: fn(&Batch) -> u64| batches().map(of).sum::<u64>();
-    let all = |of: fn(&Batch) -> Option<f64>| distribution(batches().filter_map(of).collect());
-    Some(Worked {
+    let sum = |value: fn(&Batch) -> u64| batches().map(value).sum::<u64>();
+    let spread = |value: fn(&Batch) -> Option<f64>| distribution(batches().filter_map(value).collect());
+    Some(BatchMetrics {
         batches: batches().count() as u64,
         rows: sum(|batch| batch.seqs.len() as u64),
         prompt_tokens: sum(|batch| batch.prompt_tokens),
         padded_to: batches().map(|batch| batch.padded_to).max()?,
         output_tokens: sum(|batch| batch.output_tokens),
-        prefill_ms: all(|batch| Some(batch.prefill.millis())),
+        prefill_ms: spread(|batch| Some(batch.prefill.millis())),
         step_ms: distribution(batches().flat_map(|batch| &batch.steps).map(|step| step.millis()).collect()),
-        prefill_tps: (rate(sum(|batch| batch.prompt_tokens), Nanos(sum(|batch| batch.prefill.0))), all(prefill_tps)),
-        decode_tps: (rate(sum(later), Nanos(sum(|batch| decode(batch).0))), all(decode_tps)),
+        prefill_tps: (rate(sum(|batch| batch.prompt_tokens), Nanos(sum(|batch| batch.prefill.0))), spread(prefill_tps)),
+        decode_tps: (rate(sum(decoded_tokens), Nanos(sum(|batch| decode_time(batch).0))), spread(decode_tps)),
         memory: (last.memory, parts.iter().map(|part| part.memory_peak).max()?),
         memory_reserved: (last.memory_reserved, batches().filter_map(|batch| batch.memory_reserved).max()),
         device_memory: (last.device_memory, parts.iter().filter_map(|part| part.device_memory_peak).max()),
@@ -64,12 +64,12 @@ fn rate(tokens: u64, time: Nanos) -> Option<f64> {
     (tokens > 0 && time > Nanos::ZERO).then(|| tokens as f64 / time.secs())
 }
 
-/// Tokens after the first of each row: those that the later steps made.
-fn later(batch: &Batch) -> u64 {
+/// Tokens after the first of each request: those of the decode steps.
+fn decoded_tokens(batch: &Batch) -> u64 {
     batch.output_tokens.saturating_sub(batch.seqs.len() as u64)
 }
 
-fn decode(batch: &Batch) -> Nanos {
+fn decode_time(batch: &Batch) -> Nanos {
     Nanos(batch.steps.iter().map(|step| step.0).sum())
 }
 
@@ -78,23 +78,23 @@ fn prefill_tps(batch: &Batch) -> Option<f64> {
 }
 
 fn decode_tps(batch: &Batch) -> Option<f64> {
-    rate(later(batch), decode(batch))
+    rate(decoded_tokens(batch), decode_time(batch))
 }
 
-/// The table of a `speed_benchmark`, by prompt length; empty of other data.
-pub fn speed(case: &Case, groups: &[GroupReport], parts: &[LocalPart]) -> Vec<SpeedRow> {
+/// The table of a `speed_benchmark` by prompt length; empty for other datasets.
+pub fn speed_table(case: &Case, groups: &[GroupReport], parts: &[LocalPart]) -> Vec<SpeedRow> {
     if !matches!(case.dataset.source, Source::SpeedBenchmark { .. }) || !case.mix.is_empty() {
         return Vec::new();
     }
     let row = |group: &GroupReport| {
-        let own = || parts.iter().flat_map(|part| &part.batches).filter(|batch| batch.measured);
-        let own = || own().filter(|batch| batch.group.as_ref() == Some(&group.name));
-        let device = own().filter_map(|batch| batch.device_memory).max();
+        let measured = || parts.iter().flat_map(|part| &part.batches).filter(|batch| batch.measured);
+        let of_group = || measured().filter(|batch| batch.group.as_ref() == Some(&group.name));
+        let device = of_group().filter_map(|batch| batch.device_memory).max();
         Some(SpeedRow {
             prompt_tokens: group.name.parse().ok()?,
             ok: group.ok,
             tokens_per_second: group.scalars.get(&Metric::OutputTpsPerUser).copied(),
-            memory: device.or_else(|| own().map(|batch| batch.memory).max().filter(|memory| *memory > 0)),
+            memory: device.or_else(|| of_group().map(|batch| batch.memory).max().filter(|memory| *memory > 0)),
             of_device: device.is_some(),
         })
     };
@@ -132,7 +132,7 @@ mod tests {
     fn figures_are_those_of_the_measured_batches() {
         let first = part(vec![batch(false, 999, &[999], 1), batch(true, 100, &[10, 20, 30], 500)]);
         let second = part(vec![batch(true, 300, &[40], 700)]);
-        let seen = worked(&[first, second]).unwrap();
+        let seen = batch_metrics(&[first, second]).unwrap();
         assert_eq!((seen.batches, seen.rows, seen.prompt_tokens, seen.padded_to, seen.output_tokens), (2, 4, 120, 40, 12));
         let (prefill, step) = (seen.prefill_ms.unwrap(), seen.step_ms.unwrap());
         assert_eq!((prefill.n, prefill.mean, prefill.min, prefill.max), (2, 200.0, 100.0, 300.0));
@@ -146,8 +146,8 @@ mod tests {
 
     #[test]
     fn what_was_not_measured_has_no_figures() {
-        assert_eq!(worked(&[part(vec![batch(false, 1, &[1], 1)])]), None);
-        let single = worked(&[part(vec![Batch { output_tokens: 2, ..batch(true, 10, &[], 5) }])]).unwrap();
+        assert_eq!(batch_metrics(&[part(vec![batch(false, 1, &[1], 1)])]), None);
+        let single = batch_metrics(&[part(vec![Batch { output_tokens: 2, ..batch(true, 10, &[], 5) }])]).unwrap();
         assert_eq!((single.step_ms, single.decode_tps), (None, (None, None)));
     }
 
@@ -175,9 +175,9 @@ mod tests {
             memory,
             of_device,
         };
-        assert_eq!(speed(&case, &groups, &parts), [row(96, Some(12.5), Some(50), false), row(2048, None, Some(44), true)]);
-        assert_eq!(speed(&case, &groups, &[])[0], row(96, Some(12.5), None, false));
+        assert_eq!(speed_table(&case, &groups, &parts), [row(96, Some(12.5), Some(50), false), row(2048, None, Some(44), true)]);
+        assert_eq!(speed_table(&case, &groups, &[])[0], row(96, Some(12.5), None, false));
         case.dataset.source = Source::Openqa;
-        assert_eq!(speed(&case, &groups, &parts), []);
+        assert_eq!(speed_table(&case, &groups, &parts), []);
     }
 }

@@ -1,4 +1,4 @@
-//! Where token counts come from, and what a reader must know about them and about the gaps.
+//! The source of token counts, and notes about token counts and gaps.
 
 use crate::CaseFacts;
 use crate::request_row::RequestRow;
@@ -7,109 +7,120 @@ use crate::table::Table;
 use llmscen_core::plan::Case;
 use llmscen_core::report::{PromptLengths, TokenSource};
 
-/// Disagreement of two counts from which on it is said.
-const DISAGREEMENT: f64 = 0.02;
-/// Share of token events that came together with the one before them from which on it is said.
-const TOGETHER: f64 = 0.01;
-/// Mean tokens of a token event from which on it is said.
-const SEVERAL: f64 = 1.05;
+/// Relative difference of two counts above which a note is shown.
+const MAX_DIFFERENCE: f64 = 0.02;
+/// Share of token events in the same read as their predecessor above which a note is shown.
+const MAX_SAME_READ: f64 = 0.01;
+/// Mean tokens per token event above which a note is shown.
+const MAX_TOKENS_PER_EVENT: f64 = 1.05;
 
-/// The source of a case's output token counts: the weakest among its ok requests. None without one, or without counts.
+/// The source of a case's output token counts: the least reliable one among its ok requests. None without counts.
 pub fn token_source(table: &Table, case: &str) -> Option<TokenSource> {
-    weakest(&succeeded(table, case))
+    least_reliable_source(&ok_rows(table, case))
 }
 
 /// Prompt lengths of a case as requested and as counted by the server. None where no ok request has both counts.
 pub fn prompt_lengths(table: &Table, case: &str) -> Option<PromptLengths> {
-    lengths(&succeeded(table, case))
+    compare_prompt_lengths(&ok_rows(table, case))
 }
 
-fn lengths(ok: &[RequestRow<'_>]) -> Option<PromptLengths> {
-    let both: Vec<(u64, u64)> = ok.iter().filter_map(|fact| fact.counted_prompt().zip(fact.usage_prompt())).collect();
+fn compare_prompt_lengths(ok: &[RequestRow<'_>]) -> Option<PromptLengths> {
+    let both: Vec<(u64, u64)> = ok.iter().filter_map(|row| row.counted_prompt().zip(row.usage_prompt())).collect();
     let n = both.len() as u64;
-    let mean = |of: fn(&(u64, u64)) -> u64| both.iter().map(|pair| of(pair) as f64).sum::<f64>() / n as f64;
+    let mean = |count: fn(&(u64, u64)) -> u64| both.iter().map(|pair| count(pair) as f64).sum::<f64>() / n as f64;
     (n > 0).then(|| PromptLengths {
         n,
         requested_mean: mean(|pair| pair.0),
         reported_mean: mean(|pair| pair.1),
-        approximate: ok.iter().any(|fact| fact.approximate()),
+        approximate: ok.iter().any(|row| row.approximate()),
     })
 }
 
-/// What must be said about the counts and gaps of a case, a sentence each.
-pub fn notes(table: &Table, facts: &CaseFacts<'_>) -> Vec<String> {
-    let ok = succeeded(table, &facts.case.id);
-    let drain = sending::drain(table, facts);
-    let counts = [lower_bound(&ok), no_prompt_counts(&ok), approximate(&ok), disagreement(&ok), other_lengths(&ok)];
-    let events = [together(&ok), several(&ok), fewer_choices(&ok, facts.case)];
-    drain.into_iter().chain(counts.into_iter().chain(events).flatten()).collect()
+/// Notes about the drain, the token counts and the gaps of a case.
+pub fn token_notes(table: &Table, facts: &CaseFacts<'_>) -> Vec<String> {
+    let ok = ok_rows(table, &facts.case.id);
+    let notes = [
+        sending::drain_note(table, facts),
+        counted_events(&ok),
+        missing_prompt_counts(&ok),
+        approximate_counts(&ok),
+        differing_counts(&ok),
+        differing_prompt_lengths(&ok),
+        batched_chunks(&ok),
+        several_tokens_per_event(&ok),
+        missing_choices(&ok, facts.case),
+    ];
+    notes.into_iter().flatten().collect()
 }
 
-fn succeeded<'a>(table: &'a Table, case: &str) -> Vec<RequestRow<'a>> {
-    table.rows_of_case(case).into_iter().filter(|fact| fact.measured() && fact.ok()).collect()
+fn ok_rows<'a>(table: &'a Table, case: &str) -> Vec<RequestRow<'a>> {
+    table.rows_of_case(case).into_iter().filter(|row| row.measured() && row.ok()).collect()
 }
 
-fn weakest(ok: &[RequestRow<'_>]) -> Option<TokenSource> {
-    // That a text is empty is known without a tokenizer.
-    let counted = |fact: &&RequestRow<'_>| fact.usage_output().is_some() || fact.counted_output() != Some(0);
-    let has = |source| ok.iter().filter(|fact| counted(fact)).any(|fact| fact.token_source() == Some(source));
+fn least_reliable_source(ok: &[RequestRow<'_>]) -> Option<TokenSource> {
+    // An empty text needs no tokenizer.
+    let counted = |row: &&RequestRow<'_>| row.usage_output().is_some() || row.counted_output() != Some(0);
+    let has = |source| ok.iter().filter(|row| counted(row)).any(|row| row.token_source() == Some(source));
     [TokenSource::Events, TokenSource::Tokenizer, TokenSource::Usage].into_iter().find(|&source| has(source))
 }
 
-fn lower_bound(ok: &[RequestRow<'_>]) -> Option<String> {
-    let counted = ok.iter().filter(|fact| fact.token_source() == Some(TokenSource::Events)).count();
-    let whose = if counted == ok.len() { "all".into() } else { format!("{counted} of {}", ok.len()) };
+fn counted_events(ok: &[RequestRow<'_>]) -> Option<String> {
+    let counted = ok.iter().filter(|row| row.token_source() == Some(TokenSource::Events)).count();
+    let which = if counted == ok.len() { "all".into() } else { format!("{counted} of {}", ok.len()) };
     (counted > 0).then(|| {
         format!(
-            "Output tokens of {whose} responses are content events counted (`~`), a lower bound: the server reported no usage \
-             that could be used, and no tokenizer counted. Set `dataset.tokenizer`, or have the server report usage."
+            "Output tokens of {which} responses are counted content events (`~`), a lower bound: the server reported no usable \
+             usage, and there is no tokenizer. Set `dataset.tokenizer`, or let the server report usage."
         )
     })
 }
 
-fn no_prompt_counts(ok: &[RequestRow<'_>]) -> Option<String> {
-    let missing = ok.iter().filter(|fact| fact.prompt_tokens().is_none()).count();
+fn missing_prompt_counts(ok: &[RequestRow<'_>]) -> Option<String> {
+    let missing = ok.iter().filter(|row| row.prompt_tokens().is_none()).count();
     (missing > 0).then(|| {
-        format!("Prompt tokens of {missing} of {} responses are unknown: neither usage nor a tokenizer gave them.", ok.len())
+        format!(
+            "Prompt tokens of {missing} of {} responses are unknown: there is neither server usage nor a tokenizer.",
+            ok.len()
+        )
     })
 }
 
-fn approximate(ok: &[RequestRow<'_>]) -> Option<String> {
-    let used = |fact: &&RequestRow<'_>| {
-        let output = fact.usage_output().is_none() && fact.counted_output().is_some();
-        let prompt = fact.usage_prompt().is_none() && fact.counted_prompt().is_some();
-        fact.approximate() && (output || prompt)
+fn approximate_counts(ok: &[RequestRow<'_>]) -> Option<String> {
+    let used = |row: &&RequestRow<'_>| {
+        let output = row.usage_output().is_none() && row.counted_output().is_some();
+        let prompt = row.usage_prompt().is_none() && row.counted_prompt().is_some();
+        row.approximate() && (output || prompt)
     };
-    let stand_in = ok.iter().any(|fact| used(&fact));
-    stand_in.then(|| {
-        "Token counts are approximate: a stand-in tokenizer made them. Set `dataset.tokenizer` to the model's own.".into()
-    })
+    ok.iter()
+        .any(|row| used(&row))
+        .then(|| "Token counts are approximate (built-in tokenizer). Set `dataset.tokenizer` to the model's tokenizer.".into())
 }
 
-/// A tokenizer of this side that counts the output otherwise than the server.
-fn disagreement(ok: &[RequestRow<'_>]) -> Option<String> {
+/// The local tokenizer counts other output tokens than the server.
+fn differing_counts(ok: &[RequestRow<'_>]) -> Option<String> {
     let both = ok
         .iter()
-        .filter(|fact| !fact.approximate())
-        .filter_map(|fact| fact.usage_output().zip(fact.counted_output().filter(|n| *n > 0)));
+        .filter(|row| !row.approximate())
+        .filter_map(|row| row.usage_output().zip(row.counted_output().filter(|n| *n > 0)));
     let (usage, counted) =
         both.fold((0u64, 0u64), |sum, (usage, counted)| (sum.0.saturating_add(usage), sum.1.saturating_add(counted)));
     let off = (usage as f64 - counted as f64).abs() / usage.max(1) as f64;
-    (off > DISAGREEMENT).then(|| {
+    (off > MAX_DIFFERENCE).then(|| {
         let percent = off * 100.0;
         format!(
-            "Usage and tokenizer differ by {percent:.1} % on output tokens: {usage} reported, {counted} counted. Usage is used."
+            "Output token counts differ by {percent:.1} %: server usage {usage}, local tokenizer {counted}. Server usage is used."
         )
     })
 }
 
-/// Prompts of another length than was asked for: the load was not the one that the scenario names.
-fn other_lengths(ok: &[RequestRow<'_>]) -> Option<String> {
-    let lengths = lengths(ok).filter(|lengths| lengths.difference().abs() > DISAGREEMENT)?;
-    let (percent, word) = (lengths.difference().abs() * 100.0, if lengths.difference() > 0.0 { "more" } else { "fewer" });
+/// The prompt lengths differ from those that the scenario requests.
+fn differing_prompt_lengths(ok: &[RequestRow<'_>]) -> Option<String> {
+    let lengths = compare_prompt_lengths(ok).filter(|lengths| lengths.difference().abs() > MAX_DIFFERENCE)?;
+    let percent = lengths.difference().abs() * 100.0;
+    let word = if lengths.difference() > 0.0 { "more" } else { "fewer" };
     let PromptLengths { requested_mean, reported_mean, .. } = lengths;
     let why = if lengths.approximate {
-        "Lengths come from the built-in approximate tokenizer; set `dataset.tokenizer` to the model's own."
+        "Lengths come from the built-in approximate tokenizer; set `dataset.tokenizer` to the model's tokenizer."
     } else {
         "The server uses another tokenizer or chat template than `dataset.tokenizer`."
     };
@@ -118,44 +129,44 @@ fn other_lengths(ok: &[RequestRow<'_>]) -> Option<String> {
     ))
 }
 
-fn together(ok: &[RequestRow<'_>]) -> Option<String> {
-    let (same, followers) = ok
-        .iter()
-        .map(RequestRow::gaps)
-        .fold((0, 0), |(same, all), gaps| (same + gaps.iter().filter(|&&gap| gap == 0.0).count(), all + gaps.len()));
-    let share = same as f64 / followers.max(1) as f64;
-    (share > TOGETHER).then(|| {
+fn batched_chunks(ok: &[RequestRow<'_>]) -> Option<String> {
+    let mut zeros = 0;
+    let mut all = 0;
+    for gaps in ok.iter().map(RequestRow::gaps) {
+        zeros += gaps.iter().filter(|&&gap| gap == 0.0).count();
+        all += gaps.len();
+    }
+    let share = zeros as f64 / all.max(1) as f64;
+    (share > MAX_SAME_READ).then(|| {
         format!(
-            "{:.1} % of token events arrived in one socket read with the event before them, as gaps of 0 ms: something between \
-             the model and this client merges chunks, so judge the pace by `tpot` and not by `itl`.",
+            "{:.1} % of tokens arrived in the same read as the previous token (ITL 0 ms): the server or a proxy batches chunks. \
+             Use `tpot` instead of `itl` for this run.",
             share * 100.0
         )
     })
 }
 
-/// Events of several tokens: with speculative decoding, or where a server batches what it streams.
-fn several(ok: &[RequestRow<'_>]) -> Option<String> {
-    let known =
-        ok.iter().filter(|fact| !fact.events().is_empty()).filter_map(|fact| Some((fact.output_tokens()?, fact.events())));
+/// Token events of several tokens: speculative decoding, or a server that batches its stream.
+fn several_tokens_per_event(ok: &[RequestRow<'_>]) -> Option<String> {
+    let known = ok.iter().filter(|row| !row.events().is_empty()).filter_map(|row| Some((row.output_tokens()?, row.events())));
     let (tokens, events) = known.fold((0.0, 0.0), |sum, (tokens, events)| (sum.0 + tokens as f64, sum.1 + events.len() as f64));
-    (tokens > SEVERAL * events).then(|| {
+    (tokens > MAX_TOKENS_PER_EVENT * events).then(|| {
         format!(
-            "Token events carried {:.2} tokens on average, so `itl` is the gap between events and not the server's time per \
-             token: use `tpot`.",
+            "Token events contain {:.2} tokens on average, so `itl` is the gap between events and not the time per token. Use \
+             `tpot`.",
             tokens / events
         )
     })
 }
 
-/// Streams with content of fewer choices than were asked for.
-fn fewer_choices(ok: &[RequestRow<'_>], case: &Case) -> Option<String> {
-    let asked = case.request.extra.get("n").or(case.request.sampling.get("n"))?.as_u64()?;
-    let streams = || ok.iter().filter(|fact| !fact.events().is_empty());
-    let fewer = streams().filter(|fact| (fact.spans().len() as u64) < asked).count();
+/// Streams with fewer choices than requested.
+fn missing_choices(ok: &[RequestRow<'_>], case: &Case) -> Option<String> {
+    let requested = case.request.extra.get("n").or(case.request.sampling.get("n"))?.as_u64()?;
+    let streams = || ok.iter().filter(|row| !row.events().is_empty());
+    let fewer = streams().filter(|row| (row.choice_spans().len() as u64) < requested).count();
     (fewer > 0).then(|| {
         format!(
-            "{fewer} of {} streams brought content of fewer choices than the {asked} that `request.n` asks for: the server may \
-             ignore `n`.",
+            "{fewer} of {} streams contained fewer choices than the {requested} of `request.n`: the server may ignore `n`.",
             streams().count()
         )
     })
@@ -168,8 +179,8 @@ mod tests {
     use llmscen_core::load::Shape;
     use llmscen_core::outcome::{Counted, Outcome, Usage};
 
-    fn said(rows: &[Outcome]) -> Vec<String> {
-        notes(&table("a", rows), &facts(&case(Shape::Burst)))
+    fn noted(rows: &[Outcome]) -> Vec<String> {
+        token_notes(&table("a", rows), &facts(&case(Shape::Burst)))
     }
 
     fn counted(outcome: Outcome, prompt: u64, output: u64, approximate: bool) -> Outcome {
@@ -178,8 +189,8 @@ mod tests {
 
     #[test]
     fn counts_in_order_need_no_word() {
-        assert_eq!(said(&[stream(0, 0, &[10, 20]), outcome(1)]), [] as [String; 0]);
-        assert_eq!(said(&[counted(outcome(0), 10, 4, false)]), [] as [String; 0]);
+        assert_eq!(noted(&[stream(0, 0, &[10, 20]), outcome(1)]), [] as [String; 0]);
+        assert_eq!(noted(&[counted(outcome(0), 10, 4, false)]), [] as [String; 0]);
     }
 
     #[test]
@@ -190,8 +201,8 @@ mod tests {
         assert_eq!(source(&[outcome(0), counted(bare.clone(), 1, 1, false)]), Some(TokenSource::Tokenizer));
         assert_eq!(source(&[outcome(0), bare.clone()]), Some(TokenSource::Events));
         assert_eq!(source(&[]), None);
-        let notes = said(&[outcome(0), bare]);
-        assert!(notes[0].starts_with("Output tokens of 1 of 2 responses are content events counted (`~`)"), "{notes:?}");
+        let notes = noted(&[outcome(0), bare]);
+        assert!(notes[0].starts_with("Output tokens of 1 of 2 responses are counted content events (`~`)"), "{notes:?}");
         assert!(notes[1].starts_with("Prompt tokens of 1 of 2 responses are unknown"), "{notes:?}");
     }
 
@@ -200,17 +211,17 @@ mod tests {
         let rows = [counted(outcome(0), 12, 4, false), counted(outcome(1), 10, 4, false)];
         let known = "The server counted 10.0 prompt tokens per request, 9.1 % fewer than the 11.0 requested. \
                      The server uses another tokenizer or chat template than `dataset.tokenizer`.";
-        assert_eq!(said(&rows), [known]);
+        assert_eq!(noted(&rows), [known]);
         let lengths = prompt_lengths(&table("a", &rows), "a").unwrap();
         assert_eq!((lengths.n, lengths.requested_mean, lengths.reported_mean, lengths.approximate), (2, 11.0, 10.0, false));
-        assert!(said(&[counted(outcome(0), 12, 9, true)])[0].ends_with("set `dataset.tokenizer` to the model's own."));
-        assert_eq!(said(&[counted(outcome(0), 10, 9, true)]), [] as [String; 0], "2 % and less are no news");
+        assert!(noted(&[counted(outcome(0), 12, 9, true)])[0].ends_with("set `dataset.tokenizer` to the model's tokenizer."));
+        assert_eq!(noted(&[counted(outcome(0), 10, 9, true)]), [] as [String; 0], "2 % and less are no news");
         assert_eq!(
-            said(&[counted(outcome(0), 10, 5, false)])[0].split(':').next(),
-            Some("Usage and tokenizer differ by 25.0 % on output tokens")
+            noted(&[counted(outcome(0), 10, 5, false)])[0].split(':').next(),
+            Some("Output token counts differ by 25.0 %")
         );
         let guessed = Outcome { usage: Usage::default(), ..counted(outcome(0), 12, 4, true) };
-        assert!(said(&[guessed])[0].starts_with("Token counts are approximate"));
+        assert!(noted(&[guessed])[0].starts_with("Token counts are approximate"));
     }
 
     #[test]
@@ -218,12 +229,12 @@ mod tests {
         let silent = counted(outcome(1), 10, 0, false);
         let bare = Outcome { usage: Usage { output: None, ..outcome(1).usage }, ..silent.clone() };
         assert_eq!(token_source(&table("a", &[outcome(0), bare.clone()]), "a"), Some(TokenSource::Usage));
-        assert_eq!(said(&[outcome(0), silent, bare]), [] as [String; 0]);
+        assert_eq!(noted(&[outcome(0), silent, bare]), [] as [String; 0]);
     }
 
     #[test]
     fn merged_chunks_are_seen() {
-        assert!(said(&[stream(0, 0, &[10, 10, 20, 30, 40])])[0].starts_with("25.0 % of token events arrived in one socket read"));
+        assert!(noted(&[stream(0, 0, &[10, 10, 20, 30, 40])])[0].starts_with("25.0 % of tokens arrived in the same read"));
     }
 
     #[test]
@@ -231,11 +242,11 @@ mod tests {
         let of = |tokens| {
             let mut row = stream(0, 0, &(1..=100).map(|event| event * 10).collect::<Vec<_>>());
             row.usage.output = Some(tokens);
-            said(&[row])
+            noted(&[row])
         };
         assert_eq!(of(105), [] as [String; 0]);
-        let known = "Token events carried 1.06 tokens on average, so `itl` is the gap between events and not the server's time \
-                     per token: use `tpot`.";
+        let known = "Token events contain 1.06 tokens on average, so `itl` is the gap between events and not the time per token. \
+                     Use `tpot`.";
         assert_eq!(of(106), [known]);
     }
 
@@ -245,10 +256,9 @@ mod tests {
         asked.request.sampling.insert("n".into(), 3.into());
         let mut both = stream(0, 0, &[10, 20, 30]);
         both.timeline.choices = vec![0, 1, 2];
-        let seen = |rows: &[Outcome]| notes(&table("a", rows), &facts(&asked));
+        let seen = |rows: &[Outcome]| token_notes(&table("a", rows), &facts(&asked));
         assert_eq!(seen(std::slice::from_ref(&both)), [] as [String; 0]);
-        let known =
-            "1 of 2 streams brought content of fewer choices than the 3 that `request.n` asks for: the server may ignore `n`.";
+        let known = "1 of 2 streams contained fewer choices than the 3 of `request.n`: the server may ignore `n`.";
         assert_eq!(seen(&[both, stream(1, 0, &[10, 20])]), [known]);
     }
 }

@@ -1,60 +1,62 @@
-//! What the rounds of a case say about each other, and neighbouring requests about theirs.
+//! The variance between the rounds of a case and between consecutive requests.
 
-use crate::in_flight::changes;
+use crate::in_flight::changes_load;
+use crate::measured_requests::MeasuredRequest;
+use crate::sample::{Sample, values};
 use crate::scalars::throughput;
 use llmscen_core::load::Shape;
 use llmscen_core::metric::Metric;
 use llmscen_core::round_variance::{Change, Repeat};
-use llmscen_core::sample::{Row, Sample};
 use llmscen_core::stats::moments::components;
 use llmscen_core::stats::{design, moments, trend};
 
-/// The per-request metrics that are told of; the last one where there is no stream.
+/// The reported per-request metrics; without streaming only the last one exists.
 const PER_REQUEST: [Metric; 3] = [Metric::Ttft, Metric::Tpot, Metric::E2e];
-/// The figures of a round as a whole, of which the first one that exists is told.
+/// Metrics of a round as a whole; the first one that exists is reported.
 const PER_ROUND: [Metric; 2] = [Metric::OutputTps, Metric::RequestThroughput];
-/// Stretches into which a round is cut at the most, and at the least.
-const STRETCHES: (usize, usize) = (24, 6);
-/// Effective samples in a stretch at the least: so many that two neighbouring means are hardly alike.
-const INDEPENDENT: f64 = 8.0;
+/// Maximum and minimum number of segments that a round is divided into.
+const MAX_SEGMENTS: usize = 24;
+const MIN_SEGMENTS: usize = 6;
+/// Minimum effective samples in a segment, so that consecutive means are nearly uncorrelated.
+const MIN_EFFECTIVE: f64 = 8.0;
 
-/// The figures of a sample over its rounds; those that do not exist are absent. `shape`: where the load changes by plan, or all
-/// is due at once, a change over time is no surprise, and none is looked for.
-pub fn repeats(sample: &Sample, shape: &Shape) -> Vec<Repeat> {
-    let rounds: Vec<&[Row]> = sample.rows.chunk_by(|a, b| a.round == b.round).collect();
-    let steady = !changes(shape) && *shape != Shape::Burst;
-    let requests = PER_REQUEST.iter().filter_map(|&metric| of_requests(metric, &rounds, steady));
-    let figure = PER_ROUND.iter().find_map(|&metric| of_rounds(metric, &rounds, sample));
+/// The variance of each metric of a sample over its rounds; missing metrics are absent. Changes over time are not tested where
+/// `shape` changes the load, or schedules all requests at once.
+pub fn round_variances(sample: &Sample, shape: &Shape) -> Vec<Repeat> {
+    let requests: Vec<MeasuredRequest<'_>> = sample.requests.iter().collect();
+    let rounds: Vec<&[MeasuredRequest<'_>]> = requests.chunk_by(|a, b| a.round() == b.round()).collect();
+    let steady = !changes_load(shape) && *shape != Shape::Burst;
+    let requests = PER_REQUEST.iter().filter_map(|&metric| request_variance(metric, &rounds, steady));
+    let figure = PER_ROUND.iter().find_map(|&metric| round_variance(metric, &rounds, sample));
     requests.chain(figure.filter(|_| rounds.len() > 1)).collect()
 }
 
-fn of_requests(metric: Metric, rounds: &[&[Row]], steady: bool) -> Option<Repeat> {
-    let value = |row: &Row| row.values.get(&metric).copied().filter(|_| row.counts(metric));
-    let series: Vec<Vec<f64>> = rounds.iter().map(|rows| rows.iter().filter_map(value).collect()).collect();
+fn request_variance(metric: Metric, rounds: &[&[MeasuredRequest<'_>]], steady: bool) -> Option<Repeat> {
+    let series: Vec<Vec<f64>> = rounds.iter().map(|requests| values(requests, metric)).collect();
     let n = series.iter().map(Vec::len).sum::<usize>();
-    let worth = design::effective(&series);
-    let apart = components(&series, n as f64 / worth.max(1.0));
-    let means: Vec<Option<f64>> = series.iter().map(|own| moments::mean(own)).collect();
+    let effective_n = design::effective(&series);
+    let components = components(&series, n as f64 / effective_n.max(1.0));
+    let means: Vec<Option<f64>> = series.iter().map(|values| moments::mean(values)).collect();
     Some(Repeat {
         metric,
-        between_sd: apart.map(|apart| apart.between),
-        within_sd: apart.map(|apart| apart.within).or_else(|| moments::sd(&series.concat())),
+        between_sd: components.map(|components| components.between),
+        within_sd: components.map(|components| components.within).or_else(|| moments::sd(&series.concat())),
         over_rounds: over_rounds(&means),
         over_time: steady.then(|| over_time(&series)).flatten(),
         n: n as u64,
-        effective_n: Some(worth),
+        effective_n: Some(effective_n),
         rounds: means,
     })
     .filter(|_| n > 0)
 }
 
-fn of_rounds(metric: Metric, rounds: &[&[Row]], sample: &Sample) -> Option<Repeat> {
-    let own = |rows: &&[Row]| {
-        let round = rows.first()?.round;
-        let flows = sample.flows.iter().filter(|flow| flow.like.round == round);
-        throughput(rows, flows, metric, sample.sending.get(round as usize).copied()?)
+fn round_variance(metric: Metric, rounds: &[&[MeasuredRequest<'_>]], sample: &Sample) -> Option<Repeat> {
+    let of_round = |requests: &&[MeasuredRequest<'_>]| {
+        let round = requests.first()?.round();
+        let flows = sample.flows.iter().filter(|flow| flow.round == round);
+        throughput(requests, flows, metric, sample.sending.get(round as usize).copied()?)
     };
-    let figures: Vec<Option<f64>> = rounds.iter().map(own).collect();
+    let figures: Vec<Option<f64>> = rounds.iter().map(of_round).collect();
     let known: Vec<f64> = figures.iter().copied().flatten().collect();
     (!known.is_empty()).then(|| Repeat {
         metric,
@@ -62,7 +64,7 @@ fn of_rounds(metric: Metric, rounds: &[&[Row]], sample: &Sample) -> Option<Repea
         within_sd: None,
         over_rounds: over_rounds(&figures),
         over_time: None,
-        n: sample.rows.len() as u64,
+        n: sample.requests.len() as u64,
         effective_n: None,
         rounds: figures,
     })
@@ -73,65 +75,69 @@ fn over_rounds(figures: &[Option<f64>]) -> Option<Change> {
     if known.len() < 3 {
         return None;
     }
-    let (steps, n, middle) = (known.len() - 1, known.len() as u64, moments::mean(&known)?);
-    change(&[known], steps, n, middle)
+    let n = known.len();
+    let mean = moments::mean(&known)?;
+    change(&[known], n - 1, n as u64, mean)
 }
 
-/// Means of stretches, each so long that it is worth several independent requests even where neighbours are alike. What they are
-/// worth is taken from what a straight line leaves over: a series that only grows would else be worth one.
+/// A trend test on the means of segments, each with several effective samples. The effective sample size comes from the residuals
+/// of a straight line: a series that only grows would otherwise have one effective sample.
 fn over_time(series: &[Vec<f64>]) -> Option<Change> {
-    let level: Vec<Vec<f64>> = series.iter().filter_map(|own| level(own)).collect();
-    let worth = design::effective(&level) / level.iter().map(Vec::len).sum::<usize>().max(1) as f64;
-    let cut = |own: &Vec<f64>| {
-        let stretches = ((own.len() as f64 * worth / INDEPENDENT) as usize).min(STRETCHES.0);
-        let size = own.len().checked_div(stretches).filter(|_| stretches >= STRETCHES.1)?;
-        Some(own.chunks_exact(size).take(stretches).filter_map(moments::mean).collect::<Vec<f64>>())
+    let residuals: Vec<Vec<f64>> = series.iter().filter_map(|values| residuals(values)).collect();
+    let effective_share = design::effective(&residuals) / residuals.iter().map(Vec::len).sum::<usize>().max(1) as f64;
+    let segment_means = |values: &Vec<f64>| {
+        let segments = ((values.len() as f64 * effective_share / MIN_EFFECTIVE) as usize).min(MAX_SEGMENTS);
+        let size = values.len().checked_div(segments).filter(|_| segments >= MIN_SEGMENTS)?;
+        Some(values.chunks_exact(size).take(segments).filter_map(moments::mean).collect::<Vec<f64>>())
     };
-    let cuts: Vec<Vec<f64>> = series.iter().filter_map(cut).collect();
-    let (most, n) = (cuts.iter().map(Vec::len).max()?, cuts.iter().map(Vec::len).sum::<usize>());
-    change(&cuts, most - 1, n as u64, moments::mean(&cuts.concat())?)
+    let means: Vec<Vec<f64>> = series.iter().filter_map(segment_means).collect();
+    let longest = means.iter().map(Vec::len).max()?;
+    let n = means.iter().map(Vec::len).sum::<usize>();
+    change(&means, longest - 1, n as u64, moments::mean(&means.concat())?)
 }
 
-/// The values less their straight line of least squares. None for fewer than two.
-fn level(own: &[f64]) -> Option<Vec<f64>> {
-    let (middle, at) = (moments::mean(own)?, (own.len() as f64 - 1.0) / 2.0);
-    let spread: f64 = (0..own.len()).map(|place| (place as f64 - at).powi(2)).sum();
-    let slope = own.iter().enumerate().map(|(place, value)| (place as f64 - at) * (value - middle)).sum::<f64>() / spread;
-    (spread > 0.0).then(|| own.iter().enumerate().map(|(place, value)| value - slope * (place as f64 - at)).collect())
+/// The values minus their least-squares slope. None for fewer than two.
+fn residuals(values: &[f64]) -> Option<Vec<f64>> {
+    let mean = moments::mean(values)?;
+    let middle = (values.len() as f64 - 1.0) / 2.0;
+    let squares: f64 = (0..values.len()).map(|x| (x as f64 - middle).powi(2)).sum();
+    let slope = values.iter().enumerate().map(|(x, value)| (x as f64 - middle) * (value - mean)).sum::<f64>() / squares;
+    (squares > 0.0).then(|| values.iter().enumerate().map(|(x, value)| value - slope * (x as f64 - middle)).collect())
 }
 
-fn change(series: &[Vec<f64>], steps: usize, n: u64, middle: f64) -> Option<Change> {
+fn change(series: &[Vec<f64>], steps: usize, n: u64, mean: f64) -> Option<Change> {
     let trend = trend::test(series)?;
-    let share = if middle > 0.0 { trend.slope * steps as f64 / middle } else { 0.0 };
+    let share = if mean > 0.0 { trend.slope * steps as f64 / mean } else { 0.0 };
     Some(Change { share, p_value: trend.p_value, n })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::fixture::{TestRequest, sample_of};
+    use crate::sample::{Amounts, Flow};
     use llmscen_core::load::Arrival;
-    use llmscen_core::sample::{Amounts, Flow};
     use rand::{RngExt, SeedableRng};
     use rand_chacha::ChaCha8Rng;
 
     const OPEN: Shape = Shape::Open { rate: 9.0, arrival: Arrival::Poisson };
 
-    fn row(round: u32, e2e: f64) -> Row {
-        Row { round, ok: true, output_tokens: Some(10.0), values: [(Metric::E2e, e2e)].into(), ..Row::default() }
+    fn row(round: u32, e2e: f64) -> TestRequest {
+        TestRequest { round, ok: true, output_tokens: Some(10.0), values: [(Metric::E2e, e2e)].into(), ..TestRequest::default() }
     }
 
-    fn seen(rows: Vec<Row>, windows: &[f64]) -> Vec<Repeat> {
+    fn seen(rows: Vec<TestRequest>, windows: &[f64]) -> Vec<Repeat> {
         let flow = |round: u32| {
             let output = 10.0 * rows.iter().filter(|row| row.round == round).count() as f64;
             let bins = [(0, Amounts { output, ..Amounts::default() })].into();
-            Flow { like: Row { round, ..Row::default() }, bins }
+            Flow { round, bins, ..Flow::default() }
         };
         let flows = (0..windows.len() as u32).map(flow).collect();
-        repeats(&Sample { rows, sending: windows.to_vec(), flows, ..Sample::default() }, &OPEN)
+        round_variances(&Sample { sending: windows.to_vec(), flows, ..sample_of(rows) }, &OPEN)
     }
 
     /// Rounds of waits in which neighbours are alike by `phi`, each beginning so much higher than the one before.
-    fn waits(rounds: u32, n: u32, phi: f64, step: f64, grows: f64, seed: u64) -> Vec<Row> {
+    fn waits(rounds: u32, n: u32, phi: f64, step: f64, grows: f64, seed: u64) -> Vec<TestRequest> {
         let mut rng = ChaCha8Rng::seed_from_u64(seed);
         let mut last = 0.0;
         let mut draw = |round: u32, place: u32| {
@@ -159,7 +165,7 @@ mod tests {
         assert_eq!(told.len(), 1);
         assert!((10.0..60.0).contains(&told[0].few().unwrap()), "{told:?}");
         assert_eq!((told[0].between_sd, told[0].rounds.len(), told[0].over_rounds), (None, 1, None));
-        assert!(seen(vec![Row::default()], &[1.0]).is_empty());
+        assert!(seen(vec![TestRequest::default()], &[1.0]).is_empty());
     }
 
     #[test]
@@ -172,8 +178,8 @@ mod tests {
         let change = creeping.creeps().unwrap();
         assert!(change.p_value < 1e-4 && (0.12..0.24).contains(&change.share), "{change:?}");
         assert_eq!(creeping.drifts(), None);
-        let sample = Sample { rows: waits(3, 600, 0.3, 0.0, 2.0, 3), windows: vec![1.0; 3], ..Sample::default() };
-        assert_eq!(repeats(&sample, &Shape::Burst)[0].over_time, None, "all was due at once");
+        let sample = Sample { windows: vec![1.0; 3], ..sample_of(waits(3, 600, 0.3, 0.0, 2.0, 3)) };
+        assert_eq!(round_variances(&sample, &Shape::Burst)[0].over_time, None, "all was due at once");
     }
 
     #[test]

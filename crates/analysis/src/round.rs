@@ -1,4 +1,4 @@
-//! A case's rows by round, and the window each round was measured in.
+//! The rows of a case by round, and the measured window of each round.
 
 use crate::CaseFacts;
 use crate::request_row::RequestRow;
@@ -7,23 +7,22 @@ use llmscen_core::manifest::Part;
 /// One round of a case.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Round<'a, 'f> {
-    /// All its rows, warm-up among them.
+    /// All its rows, warm-up included.
     pub rows: &'f [RequestRow<'a>],
-    /// From the first measured `intended` to the last measured `end`, in nanoseconds; None without measured rows.
+    /// From the first scheduled send to the last end of the measured rows, in nanoseconds; None without measured rows.
     pub window: Option<(u64, u64)>,
-    /// What is known of it besides its rows; None where the manifest lost it.
+    /// Its entry in the manifest, where there is one.
     pub part: Option<&'f Part>,
 }
 
 impl<'a, 'f> Round<'a, 'f> {
-    /// Its measured rows.
     pub(super) fn measured(&self) -> impl Iterator<Item = &'f RequestRow<'a>> + use<'a, 'f> {
-        self.rows.iter().filter(|fact| fact.measured())
+        self.rows.iter().filter(|row| row.measured())
     }
 
-    /// Its number, from 0.
+    /// Round number, from 0.
     pub(super) fn number(&self) -> u32 {
-        self.rows.first().map_or(0, |fact| fact.round())
+        self.rows.first().map_or(0, |row| row.round())
     }
 
     /// Length of the window in seconds.
@@ -32,20 +31,20 @@ impl<'a, 'f> Round<'a, 'f> {
     }
 }
 
-/// The rounds of a case's rows, which stand in the order of (round, seq).
+/// Splits the rows of a case, which are ordered by round.
 pub(super) fn rounds<'a, 'f>(rows: &'f [RequestRow<'a>], facts: &CaseFacts<'f>) -> Vec<Round<'a, 'f>> {
-    let of = |rows: &'f [RequestRow<'a>]| {
-        let number = rows.first().map_or(0, |fact| fact.round());
+    let round = |rows: &'f [RequestRow<'a>]| {
+        let number = rows.first().map_or(0, |row| row.round());
         let part = facts.parts.iter().find(|part| part.case == facts.case.id && part.round == number);
         Round { rows, window: window(rows), part }
     };
-    rows.chunk_by(|a, b| a.round() == b.round()).map(of).collect()
+    rows.chunk_by(|a, b| a.round() == b.round()).map(round).collect()
 }
 
 fn window(rows: &[RequestRow<'_>]) -> Option<(u64, u64)> {
-    let measured = || rows.iter().filter(|fact| fact.measured());
-    let from = measured().map(|fact| fact.intended()).min()?;
-    measured().map(|fact| fact.end()).max().map(|to| (from, to.max(from)))
+    let measured = || rows.iter().filter(|row| row.measured());
+    let from = measured().map(|row| row.intended()).min()?;
+    measured().map(|row| row.end()).max().map(|to| (from, to.max(from)))
 }
 
 #[cfg(test)]
@@ -64,7 +63,7 @@ mod tests {
     }
 
     #[test]
-    fn each_round_finds_its_part() {
+    fn each_round_has_its_manifest_part() {
         let outcome = outcome(0);
         let rows = [0, 2].map(|round| Tagged { case: "a", round, shard: 0, outcome: &outcome });
         let (table, case) = (Table::build(rows), case(Shape::Burst));

@@ -1,5 +1,6 @@
-//! The measured requests of a case, their counts and distributions, and an example of each kind of failure.
+//! The measured requests of a case with all figures taken from them, and an example of each kind of failure.
 
+use crate::measured_requests::{MeasuredRequest, MeasuredRequests, Tags};
 use crate::request_row::RequestRow;
 use crate::round::{Round, rounds};
 use crate::scalars::{hardware_scalars, scalars};
@@ -10,79 +11,180 @@ use llmscen_core::metric::{Metric, Scope};
 use llmscen_core::outcome::{Failure, FailureKind};
 use llmscen_core::report::FailureExample;
 use llmscen_core::request::Departure;
-use llmscen_core::sample::{Counts, Distribution, Row, Sample, Values};
+use llmscen_core::sample::{Counts, Distribution};
+use llmscen_core::signal::Signal;
 use llmscen_core::stats::{moments, quantile};
-use std::borrow::Borrow;
+use llmscen_core::telemetry::SignalStat;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
-/// The measured requests of a case and every figure taken from them.
-pub fn sample(table: &Table, facts: &CaseFacts<'_>) -> Sample {
-    let all: Vec<RequestRow<'_>> = table.rows_of_case(&facts.case.id).into_iter().filter(|fact| !given_up(fact, facts)).collect();
-    of(table, &all, facts)
+/// All measured requests of one case, and the windows they ran in.
+#[derive(Clone, Debug, Default)]
+pub struct Sample {
+    /// The requests, dropped ones included, in the order of round and scheduled send.
+    pub requests: MeasuredRequests,
+    /// Length of the measured window of each round, in seconds.
+    pub windows: Vec<f64>,
+    /// Length of the throughput window of each round, in seconds; without the drain.
+    pub sending: Vec<f64>,
+    /// What arrived in the throughput windows.
+    pub flows: Vec<Flow>,
+    /// Case-level metrics that exist, in their units.
+    pub scalars: BTreeMap<Metric, f64>,
+    /// Distributions of the per-request and per-gap metrics that exist, over ok requests.
+    pub distributions: BTreeMap<Metric, Distribution>,
+    /// The signals that exist.
+    pub signals: BTreeMap<Signal, SignalStat>,
+    /// Counts.
+    pub counts: Counts,
+    /// Requests that failed because this machine had no file or port to open a connection with.
+    pub without_file: u64,
 }
 
-/// Whether a request was still in flight when its round, which the tool itself had ended early, was over: it says nothing of
-/// the server. Its row stays.
-pub(super) fn given_up(fact: &RequestRow<'_>, facts: &CaseFacts<'_>) -> bool {
-    let ended = |part: &Part| part.ending.is_some() || part.probe.is_some_and(|probe| probe.hopeless);
-    let own = |part: &&Part| part.case == facts.case.id && part.round == fact.round();
-    fact.failure() == Some(FailureKind::Cancelled) && facts.parts.iter().find(own).is_some_and(ended)
+/// What arrived in the throughput window of one round, of the requests that share all tags. Warm-up requests are included:
+/// they load the server like any other request.
+#[derive(Clone, Debug, Default)]
+pub struct Flow {
+    /// Round of the case, from 0.
+    pub round: u32,
+    /// Turn in the session, from 0.
+    pub turn: u32,
+    /// Group of the prompt, where the dataset has groups.
+    pub group: Option<Arc<str>>,
+    /// Model.
+    pub model: Arc<str>,
+    /// By the bins that a window is divided into; those in which nothing arrived are absent.
+    pub bins: BTreeMap<u16, Amounts>,
 }
 
-/// The same of one round alone.
-pub fn round_sample(table: &Table, facts: &CaseFacts<'_>, round: u32) -> Sample {
-    let own = |fact: &RequestRow<'_>| fact.round() == round && !given_up(fact, facts);
-    let all: Vec<RequestRow<'_>> = table.rows_of_case(&facts.case.id).into_iter().filter(own).collect();
-    of(table, &all, facts)
-}
-
-fn of(table: &Table, all: &[RequestRow<'_>], facts: &CaseFacts<'_>) -> Sample {
-    let rounds = rounds(all, facts);
-    let measured = || all.iter().filter(|fact| fact.measured());
-    let mut rows: Vec<Row> = Vec::with_capacity(measured().count());
-    for round in &rounds {
-        let start = round.window.map_or(0, |(from, _)| from);
-        let seconds = |fact: &RequestRow<'_>| fact.intended().saturating_sub(start) as f64 / 1e9;
-        rows.extend(round.measured().map(|fact| Row { scheduled_s: seconds(fact), ..row(fact, facts) }));
+impl Flow {
+    pub(super) fn tags(&self) -> Tags<'_> {
+        Tags { round: self.round, turn: self.turn, group: self.group.as_deref(), model: &self.model }
     }
-    // Neighbours are those of one moment: the turns of a session are not.
-    rows.sort_by(|a, b| a.round.cmp(&b.round).then(a.scheduled_s.total_cmp(&b.scheduled_s)));
-    let watched = telemetry::watched(table, facts, &rounds);
-    let (sending, flows) = (sending::lengths(&rounds, facts), sending::flows(&rounds, facts));
-    let mut scalars = scalars(&rounds, (&rows, &sending, &flows), facts);
-    scalars.extend(hardware_scalars(&rounds, &rows, (facts, &watched)));
-    let (windows, distributions, counts) = (windows(&rounds), distributions(&rows), counts(all));
-    let signals = telemetry::signals(&watched);
-    Sample { windows, sending, flows, scalars, distributions, signals, counts, without_file: without_file(all), rows }
 }
 
-/// Requests that this side had no file or port for. In warm-up too: what was not sent then warmed nothing up.
+/// What arrived in one bin of a round's window.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Amounts {
+    /// Requests that ended, whatever the result.
+    pub ended: f64,
+    /// Requests that succeeded.
+    pub requests: f64,
+    /// Their inputs.
+    pub items: f64,
+    /// Output tokens.
+    pub output: f64,
+    /// Prompt and output tokens.
+    pub total: f64,
+}
+
+impl Amounts {
+    /// Adds the amounts of another bin.
+    pub fn add(&mut self, other: Amounts) {
+        self.ended += other.ended;
+        self.requests += other.requests;
+        self.items += other.items;
+        self.output += other.output;
+        self.total += other.total;
+    }
+
+    /// What counts towards this throughput; 0 for every other metric.
+    pub(super) fn amount(&self, throughput: Metric) -> f64 {
+        match throughput {
+            Metric::RequestThroughput => self.requests,
+            Metric::ItemThroughput => self.items,
+            Metric::OutputTps | Metric::OutputTpsPerGpu => self.output,
+            Metric::TotalTps => self.total,
+            _ => 0.0,
+        }
+    }
+}
+
+/// Samples a case over all its rounds.
+pub fn sample_case(table: &Table, facts: &CaseFacts<'_>) -> Sample {
+    let rows: Vec<RequestRow<'_>> =
+        table.rows_of_case(&facts.case.id).into_iter().filter(|row| !cancelled_by_stop(row, facts)).collect();
+    sample_rows(table, &rows, facts)
+}
+
+/// Samples one round of a case.
+pub fn sample_round(table: &Table, facts: &CaseFacts<'_>, round: u32) -> Sample {
+    let of_round = |row: &RequestRow<'_>| row.round() == round && !cancelled_by_stop(row, facts);
+    let rows: Vec<RequestRow<'_>> = table.rows_of_case(&facts.case.id).into_iter().filter(of_round).collect();
+    sample_rows(table, &rows, facts)
+}
+
+/// Whether a request was cancelled because its round was stopped early: it shows nothing of the server. Its row stays in the
+/// table.
+pub(super) fn cancelled_by_stop(row: &RequestRow<'_>, facts: &CaseFacts<'_>) -> bool {
+    let stopped = |part: &Part| part.ending.is_some() || part.probe.is_some_and(|probe| probe.hopeless);
+    let of_round = |part: &&Part| part.case == facts.case.id && part.round == row.round();
+    row.failure() == Some(FailureKind::Cancelled) && facts.parts.iter().find(of_round).is_some_and(stopped)
+}
+
+fn sample_rows(table: &Table, rows: &[RequestRow<'_>], facts: &CaseFacts<'_>) -> Sample {
+    let rounds = rounds(rows, facts);
+    let requests = measured_requests(&rounds, facts);
+    let measured: Vec<MeasuredRequest<'_>> = requests.iter().collect();
+    let telemetry_of_rounds = telemetry::round_telemetry(table, facts, &rounds);
+    let sending = sending::window_lengths(&rounds, facts);
+    let flows = sending::flows(&rounds, facts);
+    let mut scalars = scalars(&rounds, (&measured, &sending, &flows), facts);
+    scalars.extend(hardware_scalars(&rounds, &measured, (facts, &telemetry_of_rounds)));
+    Sample {
+        windows: windows(&rounds),
+        sending,
+        flows,
+        scalars,
+        distributions: distributions(&measured),
+        signals: telemetry::signals(&telemetry_of_rounds),
+        counts: counts(rows),
+        without_file: without_file(rows),
+        requests,
+    }
+}
+
+/// The measured rows as columns, ordered by round and scheduled send: neighbors are the requests of one moment, which the turns of
+/// a session are not.
+fn measured_requests(rounds: &[Round<'_, '_>], facts: &CaseFacts<'_>) -> MeasuredRequests {
+    let mut scheduled: Vec<(f64, &RequestRow<'_>)> = Vec::new();
+    for round in rounds {
+        let start = round.window.map_or(0, |(from, _)| from);
+        let first = scheduled.len();
+        scheduled.extend(round.measured().map(|row| (row.intended().saturating_sub(start) as f64 / 1e9, row)));
+        if let Some(of_round) = scheduled.get_mut(first..) {
+            of_round.sort_by(|a, b| a.0.total_cmp(&b.0));
+        }
+    }
+    let gaps = scheduled.iter().filter(|(_, row)| row.ok()).map(|(_, row)| row.events().len()).sum();
+    let mut requests = MeasuredRequests::with_capacity(scheduled.len(), gaps);
+    for (scheduled_s, row) in scheduled {
+        // A client that cancels after a fixed time has only seen early first tokens: the late ones are missing, so none count.
+        let counts = if row.left() && cancels_after_time(row, facts) {
+            |metric| matches!(metric, Metric::PromptTokens | Metric::OutputTokens)
+        } else {
+            |_| true
+        };
+        requests.push_row(row, scheduled_s, counts);
+    }
+    requests
+}
+
+fn cancels_after_time(row: &RequestRow<'_>, facts: &CaseFacts<'_>) -> bool {
+    let request = facts.case.request_of(row.group().map(|group| &**group));
+    request.cancel.as_ref().is_some_and(|cancel| matches!(cancel.when, Departure::After(_)))
+}
+
+/// Requests, warm-up included, that this machine had no file or port for.
 fn without_file(all: &[RequestRow<'_>]) -> u64 {
-    let own = |fact: &&RequestRow<'_>| fact.own() && fact.failure() == Some(FailureKind::Connect);
+    let failed = |row: &&RequestRow<'_>| row.is_of_case() && row.failure() == Some(FailureKind::Connect);
     all.iter()
-        .filter(own)
-        .filter(|fact| [Failure::NO_FILES, Failure::NO_PORTS].iter().any(|why| fact.message().contains(why)))
+        .filter(failed)
+        .filter(|row| [Failure::NO_FILES, Failure::NO_PORTS].iter().any(|reason| row.message().contains(reason)))
         .count() as u64
 }
 
-/// A row as it counts. A user who leaves by the clock has seen a first token only where it was early: those that came late are
-/// missing, so none of them may count.
-fn row(fact: &RequestRow<'_>, facts: &CaseFacts<'_>) -> Row {
-    let by_clock = || {
-        facts
-            .case
-            .request_of(fact.group().map(|group| &**group))
-            .cancel
-            .as_ref()
-            .is_some_and(|cancel| matches!(cancel.when, Departure::After(_)))
-    };
-    match fact.row() {
-        row if row.left && by_clock() => Row { values: Values::default(), ..row },
-        row => row,
-    }
-}
-
-/// One per round number; 0 for a round without measured rows.
+/// Length of each round's measured window in seconds, by round number; 0 for a round without measured rows.
 fn windows(rounds: &[Round<'_, '_>]) -> Vec<f64> {
     let mut windows = vec![0.0; rounds.last().map_or(0, |round| round.number() as usize + 1)];
     for round in rounds {
@@ -93,45 +195,41 @@ fn windows(rounds: &[Round<'_, '_>]) -> Vec<f64> {
     windows
 }
 
-fn distributions(rows: &[Row]) -> BTreeMap<Metric, Distribution> {
+fn distributions(requests: &[MeasuredRequest<'_>]) -> BTreeMap<Metric, Distribution> {
     let metrics = Metric::ALL.iter().filter(|metric| metric.per() != Scope::Case);
-    metrics.filter_map(|&metric| Some((metric, distribution(values(rows, metric))?))).collect()
+    metrics.filter_map(|&metric| Some((metric, distribution(values(requests, metric))?))).collect()
 }
 
-/// The values of a metric over ok rows; gaps pool over requests.
-pub(super) fn values<R: Borrow<Row>>(rows: &[R], metric: Metric) -> Vec<f64> {
-    let ok = rows.iter().map(Borrow::borrow).filter(|row| row.counts(metric));
-    match metric.per() {
-        Scope::Gap => ok.flat_map(|row| row.gaps.iter().copied()).collect(),
-        Scope::Request | Scope::Case => ok.filter_map(|row| row.values.get(&metric).copied()).collect(),
-    }
+/// The values of a metric over ok requests; gaps pool over requests.
+pub(super) fn values(requests: &[MeasuredRequest<'_>], metric: Metric) -> Vec<f64> {
+    requests.iter().flat_map(|request| request.samples(metric)).copied().collect()
 }
 
 fn counts(all: &[RequestRow<'_>]) -> Counts {
     let mut counts = Counts::default();
-    for fact in all.iter().filter(|fact| fact.own()) {
-        counts.reconnects += u64::from(fact.reconnects());
-        if !fact.measured() {
+    for row in all.iter().filter(|row| row.is_of_case()) {
+        counts.reconnects += u64::from(row.reconnects());
+        if !row.measured() {
             counts.warmup += 1;
             continue;
         }
         counts.scheduled += 1;
-        match fact.failure() {
+        match row.failure() {
             None => counts.ok += 1,
             Some(FailureKind::Abandoned) => counts.abandoned += 1,
             Some(FailureKind::Dropped) => counts.dropped += 1,
             Some(_) => counts.failed += 1,
         }
-        counts.retries += u64::from(fact.attempts().saturating_sub(1));
-        counts.retried += u64::from(fact.attempts() > 1);
-        if let Some(kind) = fact.failure().filter(|_| !fact.left()) {
+        counts.retries += u64::from(row.attempts().saturating_sub(1));
+        counts.retried += u64::from(row.attempts() > 1);
+        if let Some(kind) = row.failure().filter(|_| !row.left()) {
             *counts.failures.entry(kind).or_default() += 1;
         }
     }
     counts
 }
 
-/// The distribution of these values; None where there are none. Each column is sorted once, here.
+/// The distribution of values; None without values. Each column is sorted once, here.
 pub(super) fn distribution(mut values: Vec<f64>) -> Option<Distribution> {
     quantile::sort(&mut values);
     Some(Distribution {
@@ -147,15 +245,14 @@ pub(super) fn distribution(mut values: Vec<f64>) -> Option<Distribution> {
     })
 }
 
-/// The kinds of failure among the measured requests of a case, most frequent first, each with the words of its first one;
-/// without what the tool itself gave up when it ended a round early.
-pub fn failures(table: &Table, facts: &CaseFacts<'_>) -> Vec<FailureExample> {
+/// The kinds of failure among the measured requests of a case, most frequent first, each with the message of its first one.
+pub fn failure_examples(table: &Table, facts: &CaseFacts<'_>) -> Vec<FailureExample> {
     let mut kinds: BTreeMap<FailureKind, FailureExample> = BTreeMap::new();
-    let counts = |fact: &&RequestRow<'_>| fact.measured() && !fact.left() && !given_up(fact, facts);
-    for fact in table.rows_of_case(&facts.case.id).iter().filter(counts) {
-        let Some(kind) = fact.failure() else { continue };
-        let status = fact.status().and_then(|status| u16::try_from(status).ok());
-        let first = || FailureExample { kind, count: 0, status, message: fact.message().into(), at: fact.at_place().into() };
+    let counts = |row: &&RequestRow<'_>| row.measured() && !row.left() && !cancelled_by_stop(row, facts);
+    for row in table.rows_of_case(&facts.case.id).iter().filter(counts) {
+        let Some(kind) = row.failure() else { continue };
+        let status = row.status().and_then(|status| u16::try_from(status).ok());
+        let first = || FailureExample { kind, count: 0, status, message: row.message().into(), at: row.failed_at().into() };
         kinds.entry(kind).or_insert_with(first).count += 1;
     }
     let mut examples: Vec<_> = kinds.into_values().collect();

@@ -1,29 +1,29 @@
-//! The metrics that a case has one value of. Rounds pool: a total over the sum of their windows, never a mean of rates.
+//! The case-level metrics. Rounds are pooled: a total over the sum of their windows, never a mean of rates.
 
 use crate::CaseFacts;
-use crate::in_flight::{Flight, Steady, steady};
+use crate::in_flight::{InFlight, Steady, steady_state};
+use crate::measured_requests::MeasuredRequest;
 use crate::request_row::RequestRow;
 use crate::round::Round;
-use crate::sending::{rates, sending};
-use crate::telemetry::{self, Watched};
+use crate::sample::Flow;
+use crate::sending::{rates, throughput_window};
+use crate::telemetry::{self, RoundTelemetry};
 use llmscen_core::check::{RequestLimit, Subject};
 use llmscen_core::manifest::Part;
 use llmscen_core::metric::Metric;
-use llmscen_core::sample::{Flow, Row};
 use llmscen_core::stats::moments;
 use llmscen_core::telemetry::Hardware;
-use std::borrow::Borrow;
 use std::collections::BTreeMap;
 
-/// All that exist.
+/// The case-level metrics that exist.
 pub(super) fn scalars(
     rounds: &[Round<'_, '_>],
-    (rows, sending, flows): (&[Row], &[f64], &[Flow]),
+    (requests, sending, flows): (&[MeasuredRequest<'_>], &[f64], &[Flow]),
     facts: &CaseFacts<'_>,
 ) -> BTreeMap<Metric, f64> {
     let seconds: f64 = rounds.iter().map(Round::length).sum();
     let sending: f64 = sending.iter().sum();
-    let of = |metric| throughput(rows, flows, metric, sending);
+    let rate = |metric| throughput(requests, flows, metric, sending);
     let mut scalars = rates(rounds, facts);
     let mut put = |metric, value: Option<f64>| {
         if let Some(value) = value {
@@ -37,90 +37,93 @@ pub(super) fn scalars(
         (Metric::OutputTps, Metric::OutputTpsWithDrain),
         (Metric::TotalTps, Metric::TotalTpsWithDrain),
     ] {
-        put(metric, of(metric));
-        put(with_drain, over_all(rows, metric, seconds));
+        put(metric, rate(metric));
+        put(with_drain, rate_with_drain(requests, metric, seconds));
     }
     let gpus = facts.case.target.gpus.filter(|&gpus| gpus > 0).map(f64::from);
-    put(Metric::OutputTpsPerGpu, of(Metric::OutputTps).zip(gpus).map(|(tps, gpus)| tps / gpus));
-    put(Metric::OutputTpsPerUser, moments::mean(&rows.iter().filter_map(Row::user_tps).collect::<Vec<_>>()));
-    put(Metric::ItemThroughput, of(Metric::ItemThroughput));
-    put(Metric::SessionThroughput, sessions(rounds, facts).filter(|_| sending > 0.0).map(|whole| whole / sending));
-    put(Metric::ErrorRate, error_rate(rows));
-    put(Metric::Startup, startup(facts.parts));
-    put(Metric::GoodputRate, goodput(rounds, rows, facts).filter(|_| sending > 0.0).map(|good| good / sending));
-    scalars.extend(in_flight(rounds, facts, seconds));
+    put(Metric::OutputTpsPerGpu, rate(Metric::OutputTps).zip(gpus).map(|(tps, gpus)| tps / gpus));
+    put(Metric::OutputTpsPerUser, mean_user_tps(requests));
+    put(Metric::ItemThroughput, rate(Metric::ItemThroughput));
+    put(Metric::SessionThroughput, complete_sessions(rounds, facts).filter(|_| sending > 0.0).map(|sessions| sessions / sending));
+    put(Metric::ErrorRate, error_rate(requests));
+    put(Metric::Startup, startup_seconds(facts.parts));
+    put(Metric::GoodputRate, good_requests(rounds, requests, facts).filter(|_| sending > 0.0).map(|good| good / sending));
+    scalars.extend(in_flight_metrics(rounds, facts, seconds));
     scalars
 }
 
-/// What arrived in the throughput window by its length. None where the rows hold no such amount; requests need no count of
-/// tokens, so theirs may be 0.
-pub(super) fn throughput<'f, R: Borrow<Row>>(
-    rows: &[R],
+/// What arrived in the throughput window by its length. None where no request has such an amount; a request throughput may be 0.
+pub(super) fn throughput<'f>(
+    requests: &[MeasuredRequest<'_>],
     flows: impl IntoIterator<Item = &'f Flow>,
     metric: Metric,
     sending: f64,
 ) -> Option<f64> {
-    let amount = || flows.into_iter().flat_map(|flow| flow.bins.values()).map(|own| own.of(metric)).sum::<f64>();
-    known(rows, metric, sending).then(|| amount() / sending)
+    let amount = || flows.into_iter().flat_map(|flow| flow.bins.values()).map(|bin| bin.amount(metric)).sum::<f64>();
+    exists(requests, metric, sending).then(|| amount() / sending)
 }
 
-/// The amount of all rows by the length of the measured window, its start and its drain included.
-pub(super) fn over_all<R: Borrow<Row>>(rows: &[R], metric: Metric, seconds: f64) -> Option<f64> {
-    let amount = || rows.iter().filter_map(|row| row.borrow().credit(metric)).sum::<f64>();
-    known(rows, metric, seconds).then(|| amount() / seconds)
+/// The amount of all requests by the length of the measured window, its start and drain included.
+fn rate_with_drain(requests: &[MeasuredRequest<'_>], metric: Metric, seconds: f64) -> Option<f64> {
+    let amount = || requests.iter().filter_map(|request| request.credit(metric)).sum::<f64>();
+    exists(requests, metric, seconds).then(|| amount() / seconds)
 }
 
-fn known<R: Borrow<Row>>(rows: &[R], metric: Metric, seconds: f64) -> bool {
-    let counted = |row: &R| row.borrow().ok && row.borrow().credit(metric).is_some();
-    seconds > 0.0 && (metric == Metric::RequestThroughput || rows.iter().any(counted))
+fn exists(requests: &[MeasuredRequest<'_>], metric: Metric, seconds: f64) -> bool {
+    let has_amount = |request: &MeasuredRequest<'_>| request.ok() && request.credit(metric).is_some();
+    seconds > 0.0 && (metric == Metric::RequestThroughput || requests.iter().any(has_amount))
 }
 
-/// Conversations of which every turn succeeded, and that ended in the throughput window; None where there are no conversations.
-fn sessions(rounds: &[Round<'_, '_>], facts: &CaseFacts<'_>) -> Option<f64> {
-    let talks = |round: &Round<'_, '_>| round.measured().any(|fact| fact.turns() > 1);
-    let whole = |turns: &[RequestRow<'_>]| {
-        let expected = turns.first().filter(|fact| fact.turns() > 1).map(|fact| fact.turns() as usize);
-        turns.iter().map(RequestRow::end).max().filter(|_| expected == Some(turns.iter().filter(|fact| fact.ok()).count()))
+/// The mean throughput of a user over the requests that have one.
+pub(super) fn mean_user_tps(requests: &[MeasuredRequest<'_>]) -> Option<f64> {
+    moments::mean(&requests.iter().filter_map(|request| request.user_tps()).collect::<Vec<_>>())
+}
+
+/// Conversations whose turns all succeeded and that ended in the throughput window; None without conversations.
+fn complete_sessions(rounds: &[Round<'_, '_>], facts: &CaseFacts<'_>) -> Option<f64> {
+    let has_conversations = |round: &Round<'_, '_>| round.measured().any(|row| row.turns() > 1);
+    let complete_end = |turns: &[RequestRow<'_>]| {
+        let expected = turns.first().filter(|row| row.turns() > 1).map(|row| row.turns() as usize);
+        turns.iter().map(RequestRow::end).max().filter(|_| expected == Some(turns.iter().filter(|row| row.ok()).count()))
     };
     let count = |round: &Round<'_, '_>| {
-        let Some(window) = sending(round, facts) else { return 0 };
-        let ends = round.rows.chunk_by(|a, b| a.seq() == b.seq()).filter_map(whole);
+        let Some(window) = throughput_window(round, facts) else { return 0 };
+        let ends = round.rows.chunk_by(|a, b| a.seq() == b.seq()).filter_map(complete_end);
         ends.filter(|end| *end > window.start && *end <= window.end).count()
     };
-    rounds.iter().any(talks).then(|| rounds.iter().map(count).sum::<usize>() as f64)
+    rounds.iter().any(has_conversations).then(|| rounds.iter().map(count).sum::<usize>() as f64)
 }
 
-/// Among the requests whose users stayed.
-pub(super) fn error_rate<R: Borrow<Row>>(rows: &[R]) -> Option<f64> {
-    let stayed = || rows.iter().map(Borrow::borrow).filter(|row: &&Row| !row.left);
-    let errors = stayed().filter(|row| !row.ok).count();
-    let stayed = stayed().count();
-    (stayed > 0).then(|| errors as f64 / stayed as f64)
+/// Among the requests that the client did not cancel.
+pub(super) fn error_rate(requests: &[MeasuredRequest<'_>]) -> Option<f64> {
+    let kept = || requests.iter().filter(|request| !request.left());
+    let errors = kept().filter(|request| !request.ok()).count();
+    let n = kept().count();
+    (n > 0).then(|| errors as f64 / n as f64)
 }
 
-/// Seconds until the managed server was ready: the mean of the starts for this case, or else of those that it was played on.
-fn startup(parts: &[Part]) -> Option<f64> {
+/// Mean seconds until the managed server was ready, of the starts for this case, else of the servers that it ran on.
+fn startup_seconds(parts: &[Part]) -> Option<f64> {
     let own: Vec<f64> = parts.iter().filter_map(|part| Some(part.startup.as_ref()?.ready.secs())).collect();
     let served: Vec<f64> = parts.iter().filter_map(|part| Some(part.served_ready?.secs())).collect();
     moments::mean(&own).or_else(|| moments::mean(&served))
 }
 
-/// Good requests by the first goodput check of the case, of those that ended in the throughput window.
-fn goodput(rounds: &[Round<'_, '_>], rows: &[Row], facts: &CaseFacts<'_>) -> Option<f64> {
+/// Requests that are good by the first goodput check of the case and ended in the throughput window.
+fn good_requests(rounds: &[Round<'_, '_>], requests: &[MeasuredRequest<'_>], facts: &CaseFacts<'_>) -> Option<f64> {
     let limits = facts.case.checks.iter().find_map(|check| match &check.subject {
         Subject::Goodput(limits) => Some(limits.as_slice()),
         Subject::Metric { .. } | Subject::Signal { .. } => None,
     });
     let count = |limits: &[RequestLimit]| {
-        let mut measured = rows.iter();
+        let mut measured = requests.iter();
         let mut good = 0;
         for round in rounds {
-            let window = sending(round, facts).unwrap_or_default();
-            for fact in round.rows {
-                // Each measured fact is a row, in the same order.
-                let row = fact.measured().then(|| measured.next()).flatten();
-                let counts = fact.end() > window.start && fact.end() <= window.end;
-                good += u32::from(counts && row.map_or_else(|| fact.row().meets(limits), |row| row.meets(limits)));
+            let window = throughput_window(round, facts).unwrap_or_default();
+            for row in round.rows {
+                let request = row.measured().then(|| measured.next()).flatten();
+                let is_within = row.end() > window.start && row.end() <= window.end;
+                good += u32::from(is_within && request.map_or_else(|| row.meets(limits), |request| request.meets(limits)));
             }
         }
         f64::from(good)
@@ -128,20 +131,22 @@ fn goodput(rounds: &[Round<'_, '_>], rows: &[Row], facts: &CaseFacts<'_>) -> Opt
     limits.map(count)
 }
 
-fn in_flight(rounds: &[Round<'_, '_>], facts: &CaseFacts<'_>, seconds: f64) -> Vec<(Metric, f64)> {
+fn in_flight_metrics(rounds: &[Round<'_, '_>], facts: &CaseFacts<'_>, seconds: f64) -> Vec<(Metric, f64)> {
     let shape = &facts.case.load.shape;
-    let (mut area, mut most, mut pooled) = (0.0, 0, Steady::default());
+    let mut area = 0.0;
+    let mut max = 0;
+    let mut pooled = Steady::default();
     for (round, window) in rounds.iter().filter_map(|round| round.window.map(|window| (round, window))) {
-        let flight = Flight::of(round.rows);
-        let state = steady(round, &flight, shape);
+        let in_flight = InFlight::count(round.rows);
+        let state = steady_state(round, &in_flight, shape);
         pooled = Steady { tokens: pooled.tokens + state.tokens, seconds: pooled.seconds + state.seconds };
-        area += flight.area(window);
-        most = most.max(flight.max(window));
+        area += in_flight.area(window);
+        max = max.max(in_flight.max(window));
     }
-    let streamed = rounds.iter().flat_map(|round| round.rows).any(|fact| fact.ok() && !fact.events().is_empty());
+    let streamed = rounds.iter().flat_map(|round| round.rows).any(|row| row.ok() && !row.events().is_empty());
     let mut found = Vec::new();
     if seconds > 0.0 {
-        found.extend([(Metric::ConcurrencyMean, area / 1e9 / seconds), (Metric::ConcurrencyMax, f64::from(most))]);
+        found.extend([(Metric::ConcurrencyMean, area / 1e9 / seconds), (Metric::ConcurrencyMax, f64::from(max))]);
     }
     if streamed && pooled.seconds > 0.0 {
         found.push((Metric::OutputTpsSteady, pooled.tokens / pooled.seconds));
@@ -149,50 +154,55 @@ fn in_flight(rounds: &[Round<'_, '_>], facts: &CaseFacts<'_>, seconds: f64) -> V
     found
 }
 
-// What the requests took of the hardware: energy, operations, memory bandwidth. Formulas: docs/metrics.md, section 3. MFU after
+// Hardware metrics: energy, FLOPS and memory bandwidth utilization. Formulas: docs/metrics.md, section 3. MFU after
 // Chowdhery et al., "PaLM" (2022), appendix B, without its attention term; MBU after Databricks, "LLM Inference Performance
 // Engineering: Best Practices" (2023), with the KV cache of a whole batch.
 
-/// Those of them that exist.
+/// The hardware metrics that exist.
 pub(super) fn hardware_scalars(
     rounds: &[Round<'_, '_>],
-    rows: &[Row],
-    (facts, watched): (&CaseFacts<'_>, &[Watched<'_>]),
+    requests: &[MeasuredRequest<'_>],
+    (facts, telemetry_of_rounds): (&CaseFacts<'_>, &[RoundTelemetry<'_>]),
 ) -> Vec<(Metric, f64)> {
     let seconds: f64 = rounds.iter().map(Round::length).sum();
-    let tokens = over_all(rows, Metric::OutputTps, seconds).map(|tps| tps * seconds).filter(|tokens| *tokens > 0.0);
+    let tokens = rate_with_drain(requests, Metric::OutputTps, seconds).map(|tps| tps * seconds).filter(|tokens| *tokens > 0.0);
     let windows = rounds.iter().filter(|round| round.window.is_some()).count();
-    let energy = telemetry::energy(watched, windows).zip(tokens).map(|(joules, tokens)| joules / tokens);
+    let energy = telemetry::energy(telemetry_of_rounds, windows).zip(tokens).map(|(joules, tokens)| joules / tokens);
     let gpus = facts.case.target.gpus.filter(|&gpus| gpus > 0).map(f64::from);
-    let of_all = |peak: Option<f64>| peak.zip(gpus).map(|(peak, gpus)| peak * gpus).filter(|peak| *peak > 0.0);
+    let total_peak = |peak: Option<f64>| peak.zip(gpus).map(|(peak, gpus)| peak * gpus).filter(|peak| *peak > 0.0);
     let hardware = facts.case.target.hardware;
-    let mfu = hardware.and_then(|own| Some(2.0 * own.parameters * computed_tokens(rows, seconds)? / of_all(own.peak_flops)?));
-    let mbu = hardware.and_then(|own| Some(bytes_read(rounds, &own)? / of_all(own.peak_bandwidth)?));
+    let mfu =
+        hardware.and_then(|own| Some(2.0 * own.parameters * computed_tokens(requests, seconds)? / total_peak(own.peak_flops)?));
+    let mbu = hardware.and_then(|own| Some(bytes_read(rounds, &own)? / total_peak(own.peak_bandwidth)?));
     let all = [(Metric::EnergyPerToken, energy), (Metric::Mfu, mfu), (Metric::Mbu, mbu)];
     all.into_iter().filter_map(|(metric, value)| Some((metric, value?))).collect()
 }
 
-/// Tokens per second that something was computed for: prompt tokens that the server says it took from its cache are none.
-fn computed_tokens(rows: &[Row], seconds: f64) -> Option<f64> {
-    let all = over_all(rows, Metric::TotalTps, seconds)?;
-    let known = rows.iter().filter(|row| row.ok && row.prompt_tokens.is_some() && row.output_tokens.is_some());
-    let cached: f64 = known.filter_map(|row| row.values.get(&Metric::CachedTokens)).sum();
-    Some(all - cached / seconds)
+/// Computed tokens per second: all tokens without the prompt tokens that the server reported as cached.
+fn computed_tokens(requests: &[MeasuredRequest<'_>], seconds: f64) -> Option<f64> {
+    let total = rate_with_drain(requests, Metric::TotalTps, seconds)?;
+    let counted = [Metric::PromptTokens, Metric::OutputTokens];
+    let known = requests.iter().filter(|request| request.ok() && counted.iter().all(|&count| request.value(count).is_some()));
+    let cached: f64 = known.filter_map(|request| request.value(Metric::CachedTokens)).sum();
+    Some(total - cached / seconds)
 }
 
-/// Bytes read per second of decoding: the weights once a step, for all requests together, and the KV cache of each.
+/// Bytes read per second of decoding: the weights once per step for all requests together, and the KV cache of each request.
 fn bytes_read(rounds: &[Round<'_, '_>], hardware: &Hardware) -> Option<f64> {
-    let paced = |fact: &&RequestRow<'_>| fact.ok() && fact.metric(Metric::Tpot).is_some();
-    let (mut steps, mut time, mut context, mut busy) = (0.0, 0.0, Some(0.0), 0u64);
+    let has_tpot = |row: &&RequestRow<'_>| row.ok() && row.metric(Metric::Tpot).is_some();
+    let mut steps = 0.0;
+    let mut time = 0.0;
+    let mut context = Some(0.0);
+    let mut busy = 0u64;
     for round in rounds {
-        let decoding: Vec<&RequestRow<'_>> = round.measured().filter(paced).collect();
-        for fact in &decoding {
-            let spans = fact.spans();
-            steps += fact.metric(Metric::OutputTokens)? - spans.len() as f64;
+        let decoding: Vec<&RequestRow<'_>> = round.measured().filter(has_tpot).collect();
+        for row in &decoding {
+            let spans = row.choice_spans();
+            steps += row.metric(Metric::OutputTokens)? - spans.len() as f64;
             time += spans.iter().map(|(first, last)| (last - first) as f64 / 1e9).sum::<f64>();
-            context = context.zip(context_read(fact)).map(|(sum, own)| sum + own);
+            context = context.zip(context_read(row)).map(|(sum, tokens)| sum + tokens);
         }
-        busy += covered_nanos(decoding.iter().flat_map(|fact| fact.spans()).collect());
+        busy += covered_nanos(decoding.iter().flat_map(|row| row.choice_spans()).collect());
     }
     if steps <= 0.0 || time <= 0.0 || busy == 0 {
         return None;
@@ -204,21 +214,21 @@ fn bytes_read(rounds: &[Round<'_, '_>], hardware: &Hardware) -> Option<f64> {
     context.map(|tokens| weights + hardware.kv_bytes_per_token * tokens / (busy as f64 / 1e9))
 }
 
-/// Tokens of context over all decoding steps of a request: its k-th step reads the prompt and k tokens.
-fn context_read(fact: &RequestRow<'_>) -> Option<f64> {
-    let choices = fact.spans().len() as f64;
-    let each = fact.metric(Metric::OutputTokens)? / choices;
-    Some(choices * (each - 1.0) * (fact.metric(Metric::PromptTokens)? + each / 2.0))
+/// Context tokens over all decoding steps of a request: step k reads the prompt and k tokens.
+fn context_read(row: &RequestRow<'_>) -> Option<f64> {
+    let choices = row.choice_spans().len() as f64;
+    let each = row.metric(Metric::OutputTokens)? / choices;
+    Some(choices * (each - 1.0) * (row.metric(Metric::PromptTokens)? + each / 2.0))
 }
 
-/// Nanoseconds that lie in any of these spans.
+/// Length of the union of spans, in nanoseconds.
 fn covered_nanos(mut spans: Vec<(u64, u64)>) -> u64 {
     spans.sort_unstable();
     let mut reached = 0;
     spans.into_iter().fold(0, |sum, (from, to)| {
-        let own = to.saturating_sub(from.max(reached));
+        let added = to.saturating_sub(from.max(reached));
         reached = reached.max(to);
-        sum + own
+        sum + added
     })
 }
 

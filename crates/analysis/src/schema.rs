@@ -1,4 +1,4 @@
-//! The one table of column names and types of requests.parquet.
+//! Column names and types of requests.parquet.
 
 use crate::error::FrameError;
 use llmscen_core::metric::{Metric, Scope};
@@ -36,7 +36,7 @@ impl Kind {
 macro_rules! columns {
     ($($name:ident $text:literal $kind:ident;)*) => {
         $(pub(super) const $name: &str = $text;)*
-        /// The raw facts, in the order of the file. Stamps are nanoseconds since the start of the case.
+        /// The raw columns, in the order of the file. Timestamps are nanoseconds since the start of the case.
         pub(super) const RAW: &[(&str, Kind)] = &[$(($text, Kind::$kind),)*];
     };
 }
@@ -92,22 +92,22 @@ columns! {
     ERROR_AT "error_at" Text;
 }
 
-/// Where the output token count comes from; derived.
+/// Source of the output token count; derived.
 pub(super) const TOKEN_SOURCE: &str = "token_source";
 
-/// Choices with content in them; derived.
+/// Number of choices with content; derived.
 pub(super) const CHOICES: &str = "choices";
-/// For each of them, its first token's time after `intended`; derived, null where there are fewer than two.
+/// Per choice, the first token's time after `intended`; derived, null for fewer than two choices.
 pub(super) const CHOICE_TTFT: &str = "choice_ttft_ms";
-/// For each of them, its last token's time after `intended`; likewise.
+/// Per choice, the last token's time after `intended`; derived, null for fewer than two choices.
 pub(super) const CHOICE_TTLT: &str = "choice_ttlt_ms";
 
-/// The derived columns that are no metrics.
+/// The derived columns that are not metrics.
 const DERIVED: [(&str, Kind); 4] =
     [(TOKEN_SOURCE, Kind::Text), (CHOICES, Kind::U32), (CHOICE_TTFT, Kind::F64List), (CHOICE_TTLT, Kind::F64List)];
 
-/// The type of a metric's column; None where it has none.
-pub(super) fn of_metric(metric: Metric) -> Option<Kind> {
+/// The column type of a metric; None for a case-level metric.
+pub(super) fn metric_kind(metric: Metric) -> Option<Kind> {
     match (metric.per(), metric.unit()) {
         (Scope::Case, _) => None,
         (Scope::Gap, _) => Some(Kind::F64List),
@@ -116,24 +116,24 @@ pub(super) fn of_metric(metric: Metric) -> Option<Kind> {
     }
 }
 
-/// Metrics that files of earlier versions lack. They follow from the raw facts, so such files stay readable.
+/// Metrics that files of earlier versions lack. They are derived from the raw columns, so such files stay readable.
 const LATER_METRICS: [Metric; 4] =
     [Metric::TimeToFirstAnswer, Metric::EventsPerReply, Metric::OutputTpsPerRequest, Metric::TotalTpsPerRequest];
 
-/// Columns that files of earlier versions lack; those that are held are null then.
-pub(super) fn later() -> impl Iterator<Item = (&'static str, Kind)> {
-    let metrics = LATER_METRICS.into_iter().filter_map(|metric| Some((metric.column(), of_metric(metric)?)));
+/// Columns that files of earlier versions lack; a stored one is null then.
+pub(super) fn later_columns() -> impl Iterator<Item = (&'static str, Kind)> {
+    let metrics = LATER_METRICS.into_iter().filter_map(|metric| Some((metric.column(), metric_kind(metric)?)));
     metrics.chain([(REASONING_EVENTS, Kind::U32)])
 }
 
-/// All columns: the raw facts, then what is derived from them.
+/// All columns: the raw ones, then the derived ones.
 pub(super) fn columns() -> impl Iterator<Item = (&'static str, Kind)> {
-    let metrics = Metric::ALL.iter().filter_map(|&metric| of_metric(metric).map(|kind| (metric.column(), kind)));
+    let metrics = Metric::ALL.iter().filter_map(|&metric| metric_kind(metric).map(|kind| (metric.column(), kind)));
     RAW.iter().copied().chain(DERIVED).chain(metrics)
 }
 
-/// The frame's columns of the schema, in its order; others are left out.
-pub(super) fn checked(frame: &DataFrame) -> Result<DataFrame, FrameError> {
+/// The columns of the schema in its order, others dropped. Fails where one is missing or has another type.
+pub(super) fn select_columns(frame: &DataFrame) -> Result<DataFrame, FrameError> {
     for (name, kind) in columns() {
         let column = frame.column(name).map_err(|_| FrameError::Missing { column: name.into() })?;
         if *column.dtype() != kind.dtype() {
@@ -150,7 +150,7 @@ mod tests {
     use std::collections::HashSet;
 
     #[test]
-    fn no_name_stands_twice() {
+    fn names_are_unique() {
         let names: Vec<_> = columns().map(|(name, _)| name).collect();
         assert_eq!(names.iter().collect::<HashSet<_>>().len(), names.len());
         assert_eq!(
@@ -161,8 +161,8 @@ mod tests {
 
     #[test]
     fn token_counts_are_whole_numbers_and_gaps_are_lists() {
-        assert_eq!(of_metric(Metric::OutputTokens), Some(Kind::U64));
-        assert_eq!(of_metric(Metric::TokensPerEvent), Some(Kind::F64));
-        assert_eq!((of_metric(Metric::Itl), of_metric(Metric::OutputTps)), (Some(Kind::F64List), None));
+        assert_eq!(metric_kind(Metric::OutputTokens), Some(Kind::U64));
+        assert_eq!(metric_kind(Metric::TokensPerEvent), Some(Kind::F64));
+        assert_eq!((metric_kind(Metric::Itl), metric_kind(Metric::OutputTps)), (Some(Kind::F64List), None));
     }
 }

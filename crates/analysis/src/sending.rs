@@ -1,155 +1,153 @@
-//! The window that throughputs are over, what arrived in it, and the rates of sending.
+//! The throughput window, what arrived in it, and the offered and achieved rates.
 //!
 //! ```text
 //! first send   first success           sending stops     last end
 //!     |  start      |<---- throughputs ---->|    drain      |
 //! ```
-//! The drain has ever fewer requests in flight, and before the first success none can have ended: both would make a throughput
-//! depend on how long the run is.
+//! During the drain fewer and fewer requests are in flight, and before the first success none can have ended: both would make a
+//! throughput depend on the length of the run.
 
 use crate::CaseFacts;
 use crate::request_row::RequestRow;
 use crate::round::{Round, rounds};
-use crate::sample::given_up;
+use crate::sample::{Amounts, Flow, cancelled_by_stop};
 use crate::table::Table;
 use llmscen_core::load::Shape;
 use llmscen_core::manifest::Part;
 use llmscen_core::metric::Metric;
-use llmscen_core::sample::{Amounts, Flow, Row};
 use llmscen_core::stats::long_run::BINS;
 use llmscen_core::units::Nanos;
 use std::collections::BTreeMap;
 use std::ops::Range;
-use std::sync::Arc;
 
-/// From the first success, or the first measured `intended` where that is later, until sending stops, in nanoseconds. What
-/// arrives at its beginning was made before it and is left out; what arrives at its end is in it. None without length.
-pub(super) fn sending(round: &Round<'_, '_>, facts: &CaseFacts<'_>) -> Option<Range<u64>> {
+/// From the first success, or the first measured scheduled send where that is later, until sending stops, in nanoseconds. The start
+/// is exclusive, since what arrives then was generated earlier; the end is inclusive. None where it is empty.
+pub(super) fn throughput_window(round: &Round<'_, '_>, facts: &CaseFacts<'_>) -> Option<Range<u64>> {
     let (first, last) = round.window?;
-    let sending = match facts.case.load.shape {
-        // All is due at once, or batch after batch, each with its own end: the work is what lasts until the last end.
+    let window = match facts.case.load.shape {
+        // Requests are scheduled at once, or batch after batch: the work lasts until the last end.
         Shape::Burst | Shape::Static { .. } => first..last,
-        Shape::Open { .. } | Shape::Replay { .. } | Shape::Rates { .. } => begins(round, first)..sent_until(round, facts)?,
-        Shape::Closed { .. } | Shape::Users { .. } => begins(round, first)..last_user(round, facts)?,
+        Shape::Open { .. } | Shape::Replay { .. } | Shape::Rates { .. } => window_start(round, first)..sent_until(round, facts)?,
+        Shape::Closed { .. } | Shape::Users { .. } => window_start(round, first)..closed_loop_end(round, facts)?,
     };
-    (!sending.is_empty()).then_some(sending)
+    (!window.is_empty()).then_some(window)
 }
 
-/// The first success of the round, warm-up among them. Where there is none, all of the time counts: the throughput is 0.
-fn begins(round: &Round<'_, '_>, first: u64) -> u64 {
-    let succeeded = round.rows.iter().filter(|fact| fact.ok()).map(|fact| fact.end()).min();
+/// The first success of the round, warm-up included. Without one the whole window counts: the throughput is 0.
+fn window_start(round: &Round<'_, '_>, first: u64) -> u64 {
+    let succeeded = round.rows.iter().filter(|row| row.ok()).map(|row| row.end()).min();
     succeeded.map_or(first, |end| end.max(first))
 }
 
-/// When a closed loop stops to keep all of its users busy: at the end of its time, or when the first user finds nothing more to
-/// send.
-fn last_user(round: &Round<'_, '_>, facts: &CaseFacts<'_>) -> Option<u64> {
+/// When a closed loop stops keeping all users busy: at the end of its duration, or when the first user has no more requests.
+fn closed_loop_end(round: &Round<'_, '_>, facts: &CaseFacts<'_>) -> Option<u64> {
     if let Some((_, until)) = by_time(round, facts).filter(|_| !round.part.is_some_and(|part| part.dataset_ended)) {
         return Some(until);
     }
-    let started = round.measured().filter(|fact| fact.turn() == 0).filter_map(|fact| fact.sent()).max()?;
+    let started = round.measured().filter(|row| row.turn() == 0).filter_map(|row| row.sent()).max()?;
     // A user is busy with a conversation until its last turn has ended.
     let sessions = round.rows.chunk_by(|a, b| a.seq() == b.seq());
-    let ends = sessions.filter_map(|turns| turns.iter().filter(|fact| fact.sent().is_some()).map(|fact| fact.end()).max());
+    let ends = sessions.filter_map(|turns| turns.iter().filter(|row| row.sent().is_some()).map(|row| row.end()).max());
     Some(ends.filter(|end| *end > started).min().unwrap_or(started))
 }
 
-/// Length of each round's window in seconds, one per round number; 0 for a round without one.
-pub(super) fn lengths(rounds: &[Round<'_, '_>], facts: &CaseFacts<'_>) -> Vec<f64> {
+/// Length of each round's throughput window in seconds, by round number; 0 for a round without one.
+pub(super) fn window_lengths(rounds: &[Round<'_, '_>], facts: &CaseFacts<'_>) -> Vec<f64> {
     let mut lengths = vec![0.0; rounds.last().map_or(0, |round| round.number() as usize + 1)];
     for round in rounds {
-        if let Some((length, own)) = lengths.get_mut(round.number() as usize).zip(sending(round, facts)) {
-            *length = (own.end - own.start) as f64 / 1e9;
+        if let Some((length, window)) = lengths.get_mut(round.number() as usize).zip(throughput_window(round, facts)) {
+            *length = (window.end - window.start) as f64 / 1e9;
         }
     }
     lengths
 }
 
-/// A drain longer than this share of the run has a note.
-const SHORT: f64 = 0.01;
+/// Share of the run above which a drain has a note.
+const MAX_DRAIN: f64 = 0.01;
 
-/// How long requests in flight took after sending had stopped, where that is more than 1 % of the run.
-pub(super) fn drain(table: &Table, facts: &CaseFacts<'_>) -> Option<String> {
-    let all: Vec<RequestRow<'_>> = table.rows_of_case(&facts.case.id).into_iter().filter(|fact| !given_up(fact, facts)).collect();
-    let rounds = rounds(&all, facts);
-    let of_round = |round: &Round<'_, '_>| Some(round.window?.1.saturating_sub(sending(round, facts)?.end) as f64 / 1e9);
-    let drain: f64 = rounds.iter().filter_map(of_round).sum();
+/// A note about the drain, where it is long.
+pub(super) fn drain_note(table: &Table, facts: &CaseFacts<'_>) -> Option<String> {
+    let rows: Vec<RequestRow<'_>> =
+        table.rows_of_case(&facts.case.id).into_iter().filter(|row| !cancelled_by_stop(row, facts)).collect();
+    let rounds = rounds(&rows, facts);
+    let seconds = |round: &Round<'_, '_>| Some(round.window?.1.saturating_sub(throughput_window(round, facts)?.end) as f64 / 1e9);
+    let drain: f64 = rounds.iter().filter_map(seconds).sum();
     let share = drain / rounds.iter().map(Round::length).sum::<f64>();
-    (share > SHORT).then(|| {
+    (share > MAX_DRAIN).then(|| {
         format!(
-            "Requests in flight took {drain:.3} s to end after sending had stopped, {:.1} % of the run. This drain is in no \
-             throughput; the figures `…_with_drain` have it.",
+            "The drain took {drain:.3} s after sending stopped, {:.1} % of the run. Throughputs exclude it; the metrics \
+             `…_with_drain` include it.",
             share * 100.0
         )
     })
 }
 
-type Tags = (u32, Option<Arc<str>>, Arc<str>, u32);
-
-/// What arrived in the windows, by the tags of the requests.
+/// What arrived in the throughput windows, by the tags of the requests.
 pub(super) fn flows(rounds: &[Round<'_, '_>], facts: &CaseFacts<'_>) -> Vec<Flow> {
-    let mut flows: BTreeMap<Tags, BTreeMap<u16, Amounts>> = BTreeMap::new();
-    for (round, window) in rounds.iter().filter_map(|round| Some((round, sending(round, facts)?))) {
-        for fact in round.rows.iter().filter(|fact| fact.sent().is_some()) {
-            let mut own = Vec::new();
-            arrivals(fact, &window, &mut |bin, amounts| own.push((bin, amounts)));
-            if own.is_empty() {
+    let mut flows: BTreeMap<_, BTreeMap<u16, Amounts>> = BTreeMap::new();
+    for (round, window) in rounds.iter().filter_map(|round| Some((round, throughput_window(round, facts)?))) {
+        for row in round.rows.iter().filter(|row| row.sent().is_some()) {
+            let mut arrived = Vec::new();
+            add_arrivals(row, &window, &mut |bin, amounts| arrived.push((bin, amounts)));
+            if arrived.is_empty() {
                 continue;
             }
-            let bins = flows.entry((fact.round(), fact.group().cloned(), fact.model(), fact.turn())).or_default();
-            own.into_iter().for_each(|(bin, amounts)| bins.entry(bin).or_default().add(amounts));
+            let bins = flows.entry((row.round(), row.group(), row.model(), row.turn())).or_default();
+            arrived.into_iter().for_each(|(bin, amounts)| bins.entry(bin).or_default().add(amounts));
         }
     }
-    let flow = |((round, group, model, turn), bins): (Tags, _)| Flow {
-        like: Row { round, place: (0, turn), group, model, ..Row::default() },
-        bins,
-    };
-    flows.into_iter().map(flow).collect()
+    let flows = flows.into_iter();
+    flows
+        .map(|((round, group, model, turn), bins)| Flow { round, turn, group: group.cloned(), model: model.into(), bins })
+        .collect()
 }
 
-/// Tokens count when they arrive, prompt tokens with the first of them; a reply that is not streamed counts at its end.
-fn arrivals(fact: &RequestRow<'_>, window: &Range<u64>, put: &mut impl FnMut(u16, Amounts)) {
-    let events = fact.events();
-    let (output, prompt) = (fact.output_tokens().map(|tokens| tokens as f64), fact.prompt_tokens().map(|tokens| tokens as f64));
-    // Where one of the two is unknown, so is their sum.
-    let (made, read) = (if prompt.is_some() { 1.0 } else { 0.0 }, prompt.filter(|_| output.is_some()).unwrap_or(0.0));
-    if let Some(bin) = bin(fact.end(), window) {
+/// Tokens count when they arrive, prompt tokens with the first output token; a reply that is not streamed counts at its end.
+fn add_arrivals(row: &RequestRow<'_>, window: &Range<u64>, add: &mut impl FnMut(u16, Amounts)) {
+    let events = row.events();
+    let output = row.output_tokens().map(|tokens| tokens as f64);
+    let prompt = row.prompt_tokens().map(|tokens| tokens as f64);
+    // Without one of the two, a request has no total tokens.
+    let counts_total = if prompt.is_some() { 1.0 } else { 0.0 };
+    let prompt_tokens = prompt.filter(|_| output.is_some()).unwrap_or(0.0);
+    if let Some(bin) = bin(row.end(), window) {
         let whole = output.filter(|_| events.is_empty()).unwrap_or(0.0);
         let ok = Amounts {
             ended: 1.0,
             requests: 1.0,
-            items: fact.items().map_or(0.0, |items| items as f64),
+            items: row.items().map_or(0.0, |items| items as f64),
             output: whole,
-            total: whole * made + if events.is_empty() { read } else { 0.0 },
+            total: whole * counts_total + if events.is_empty() { prompt_tokens } else { 0.0 },
         };
-        put(bin, if fact.ok() { ok } else { Amounts { ended: 1.0, ..Amounts::default() } });
+        add(bin, if row.ok() { ok } else { Amounts { ended: 1.0, ..Amounts::default() } });
     }
-    if !fact.ok() || output.is_none() {
+    if !row.ok() || output.is_none() {
         return;
     }
     if let Some(bin) = events.first().and_then(|first| bin(*first, window)) {
-        put(bin, Amounts { total: read, ..Amounts::default() });
+        add(bin, Amounts { total: prompt_tokens, ..Amounts::default() });
     }
     let mut from = events.partition_point(|event| *event <= window.start);
-    while let Some(own) = events.get(from).and_then(|event| bin(*event, window)) {
-        let until = from + events.get(from..).unwrap_or_default().partition_point(|event| bin(*event, window) == Some(own));
-        let tokens = fact.tokens_in(from..until);
-        put(own, Amounts { output: tokens, total: tokens * made, ..Amounts::default() });
+    while let Some(bin_of_event) = events.get(from).and_then(|event| bin(*event, window)) {
+        let until =
+            from + events.get(from..).unwrap_or_default().partition_point(|event| bin(*event, window) == Some(bin_of_event));
+        let tokens = row.tokens_of_events(from..until);
+        add(bin_of_event, Amounts { output: tokens, total: tokens * counts_total, ..Amounts::default() });
         from = until;
     }
 }
 
-/// The part of the window in which this instant lies.
+/// The bin of the window that contains an instant.
 fn bin(at: u64, window: &Range<u64>) -> Option<u16> {
-    let inside = at > window.start && at <= window.end;
-    let place = || (u128::from(at - window.start) * BINS as u128 - 1) / u128::from(window.end - window.start);
-    inside.then(|| u16::try_from(place()).ok()).flatten()
+    let is_inside = at > window.start && at <= window.end;
+    let index = || (u128::from(at - window.start) * BINS as u128 - 1) / u128::from(window.end - window.start);
+    is_inside.then(|| u16::try_from(index()).ok()).flatten()
 }
 
-// Arrivals per second: what the plan asked for, and what was sent. Both are counts over their own length of sending: where a
-// sender falls behind, its sends take longer than the plan, so the achieved rate is lower than the offered one.
+// The offered rate is the plan's, the achieved rate that of the sends, each over its own duration: where sending falls behind, it
+// takes longer than planned, so the achieved rate is lower.
 
-/// A count and the seconds it took.
+/// A count over a duration in seconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 struct Rate {
     count: f64,
@@ -160,12 +158,12 @@ struct Rate {
 pub(super) fn rates(rounds: &[Round<'_, '_>], facts: &CaseFacts<'_>) -> BTreeMap<Metric, f64> {
     let shape = &facts.case.load.shape;
     let (offered, achieved): (Vec<_>, Vec<_>) = rounds.iter().map(|round| rates_of_round(round, facts)).unzip();
-    let offered = pooled(&offered).filter(|_| !shape.closed() && *shape != Shape::Burst);
-    let named = [(Metric::RateOffered, offered), (Metric::RateAchieved, pooled(&achieved))];
-    named.into_iter().filter_map(|(metric, rate)| Some((metric, rate?))).collect()
+    let offered = pool_rates(&offered).filter(|_| !shape.closed() && *shape != Shape::Burst);
+    let rates = [(Metric::RateOffered, offered), (Metric::RateAchieved, pool_rates(&achieved))];
+    rates.into_iter().filter_map(|(metric, rate)| Some((metric, rate?))).collect()
 }
 
-fn pooled(rates: &[Rate]) -> Option<f64> {
+fn pool_rates(rates: &[Rate]) -> Option<f64> {
     let seconds: f64 = rates.iter().map(|rate| rate.seconds).sum();
     (seconds > 0.0).then(|| rates.iter().map(|rate| rate.count).sum::<f64>() / seconds)
 }
@@ -174,61 +172,63 @@ fn rates_of_round(round: &Round<'_, '_>, facts: &CaseFacts<'_>) -> (Rate, Rate) 
     match facts.case.load.shape {
         Shape::Open { .. } | Shape::Replay { .. } | Shape::Rates { .. } => open_loop_rates(round, facts),
         Shape::Closed { .. } | Shape::Burst | Shape::Users { .. } | Shape::Static { .. } => {
-            let sent = round.measured().filter(|fact| fact.sent().is_some()).count() as f64;
+            let sent = round.measured().filter(|row| row.sent().is_some()).count() as f64;
             (Rate::default(), Rate { count: sent, seconds: round.length() })
         }
     }
 }
 
-/// What arrives in an open loop is a session: later turns follow their replies.
+/// What arrives in an open loop is a session: its later turns follow their replies.
 fn open_loop_rates(round: &Round<'_, '_>, facts: &CaseFacts<'_>) -> (Rate, Rate) {
-    let Some((start, until)) = planned(round, facts) else { return Default::default() };
-    let sent = arrived(round).filter(|fact| fact.sent().is_some()).count() as f64;
-    let planned = arrived(round).filter(|fact| fact.intended() <= until).count();
+    let Some((start, until)) = planned_span(round, facts) else { return Default::default() };
+    let sent = sessions(round).filter(|row| row.sent().is_some()).count() as f64;
+    let planned = sessions(round).filter(|row| row.intended() <= until).count();
     let taken = until.max(last_sent(round)) - start;
     let seconds = |nanos: u64| nanos as f64 / 1e9;
     (Rate { count: planned as f64, seconds: seconds(until - start) }, Rate { count: sent, seconds: seconds(taken) })
 }
 
-fn arrived<'a, 'f>(round: &Round<'a, 'f>) -> impl Iterator<Item = &'f RequestRow<'a>> + use<'a, 'f> {
-    round.measured().filter(|fact| fact.turn() == 0)
+fn sessions<'a, 'f>(round: &Round<'a, 'f>) -> impl Iterator<Item = &'f RequestRow<'a>> + use<'a, 'f> {
+    round.measured().filter(|row| row.turn() == 0)
 }
 
 fn last_sent(round: &Round<'_, '_>) -> u64 {
-    arrived(round).filter_map(|fact| fact.sent()).max().unwrap_or_default()
+    sessions(round).filter_map(|row| row.sent()).max().unwrap_or_default()
 }
 
-/// When the sending of an open loop was over: by its plan, or with its last request where that was late.
-pub(super) fn sent_until(round: &Round<'_, '_>, facts: &CaseFacts<'_>) -> Option<u64> {
-    Some(planned(round, facts)?.1.max(last_sent(round)))
+/// When an open loop stopped sending: by its plan, or with its last request where that was late.
+fn sent_until(round: &Round<'_, '_>, facts: &CaseFacts<'_>) -> Option<u64> {
+    Some(planned_span(round, facts)?.1.max(last_sent(round)))
 }
 
-/// From when to when an open loop is to send.
-fn planned(round: &Round<'_, '_>, facts: &CaseFacts<'_>) -> Option<(u64, u64)> {
-    let (first, last) = (round.window?.0, arrived(round).map(|fact| fact.intended()).max()?);
-    let arrivals = arrived(round).count() as u64;
-    // n arrivals span n − 1 gaps; the one after the last belongs to the sending too.
+/// The planned start and end of sending of an open loop.
+fn planned_span(round: &Round<'_, '_>, facts: &CaseFacts<'_>) -> Option<(u64, u64)> {
+    let first = round.window?.0;
+    let last = sessions(round).map(|row| row.intended()).max()?;
+    let arrivals = sessions(round).count() as u64;
+    // n arrivals span n − 1 gaps; the gap after the last one belongs to the span, too.
     let by_count = (last - first) as f64 / arrivals.saturating_sub(1).max(1) as f64 * arrivals as f64;
     Some(by_time(round, facts).unwrap_or((first, first + by_count.round() as u64)))
 }
 
-/// From when to when a load is to send that ends by time and not by a number of requests.
-pub(super) fn by_time(round: &Round<'_, '_>, facts: &CaseFacts<'_>) -> Option<(u64, u64)> {
-    let (load, first) = (&facts.case.load, round.window?.0);
+/// The planned start and end of a load that ends by time and not by a number of requests.
+fn by_time(round: &Round<'_, '_>, facts: &CaseFacts<'_>) -> Option<(u64, u64)> {
+    let load = &facts.case.load;
+    let first = round.window?.0;
     let begun = round.part.map_or(first, |part| part.measured_from_ns.min(first));
     let until = facts.until.or(load.until(Some(Nanos(begun))))?;
-    // What was discarded as the start was due before the first measured request, and belongs to what the plan asked for.
-    let settling = round.rows.iter().filter(|fact| fact.settling() && fact.turn() == 0).count() as u64;
-    let counted = load.requests.is_some_and(|most| arrived(round).count() as u64 + settling >= most);
+    // The discarded start precedes the first measured request, and belongs to the plan.
+    let settling = round.rows.iter().filter(|row| row.settling() && row.turn() == 0).count() as u64;
+    let ends_by_count = load.requests.is_some_and(|most| sessions(round).count() as u64 + settling >= most);
     let start = if settling > 0 { first } else { begun };
-    (!counted).then(|| (start, until.0.min(cut_at(round).unwrap_or(u64::MAX)).max(start)))
+    (!ends_by_count).then(|| (start, until.0.min(stopped_at(round).unwrap_or(u64::MAX)).max(start)))
 }
 
-/// When sending ended, where that was before its plan was done: what was not to be sent any more was not offered.
-fn cut_at(round: &Round<'_, '_>) -> Option<u64> {
-    let early =
+/// When sending was stopped before the end of its plan: what was not scheduled any more was not offered.
+fn stopped_at(round: &Round<'_, '_>) -> Option<u64> {
+    let stopped_early =
         |part: &&Part| part.cut_short.is_some() || part.ending.is_some() || part.probe.is_some_and(|probe| probe.hopeless);
-    round.part.filter(early)?.sending_until_ns
+    round.part.filter(stopped_early)?.sending_until_ns
 }
 
 #[cfg(test)]

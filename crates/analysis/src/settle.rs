@@ -1,8 +1,8 @@
-//! The start of an open loop: its server is empty then, and no request waits as long as later ones do.
+//! Discards the start of an open loop, where the server is still empty and requests wait less than later ones.
 //!
-//! MSER-5 (White, "An effective truncation heuristic for bias reduction in simulation output", Simulation 69, 1997) discards so
-//! much of the start that the mean of the rest has the least standard error. Alone it also discards a first burst of slow
-//! requests, which belongs to the server; so the start goes only where it is clearly faster than the rest.
+//! MSER-5 (White, "An effective truncation heuristic for bias reduction in simulation output", Simulation 69, 1997) cuts the start
+//! so that the mean of the rest has the smallest standard error. That would also discard a first burst of slow requests, which is
+//! behavior of the server; so the start is discarded only where it is significantly faster than the rest.
 
 use crate::request_row::RequestRow;
 use crate::table::Table;
@@ -12,21 +12,21 @@ use llmscen_core::report::Discarded;
 use llmscen_core::stats::moments::{mean, sd};
 use std::collections::HashSet;
 
-/// The phase of a row of the start of an open loop. It counts like one of the warm-up.
+/// The phase of a row in the start of an open loop; it counts as warm-up.
 pub(super) const SETTLING: &str = "settling";
-/// Requests of a batch.
+/// Requests per batch.
 const BATCH: usize = 5;
-/// Fewer batches have no start.
-const LEAST: usize = 10;
+/// With fewer batches nothing is discarded.
+const MIN_BATCHES: usize = 10;
 /// Standard errors by which the start must be faster than the rest.
-const CLEARLY: f64 = 3.0;
+const MIN_STANDARD_ERRORS: f64 = 3.0;
 
 impl Table {
-    /// The same with the start of every open loop marked that has one rate and no warm-up of its own. It depends on nothing but
-    /// the rows, marked ones among them: the table of a file comes to the same.
-    pub fn settled<'a>(mut self, cases: impl IntoIterator<Item = &'a Case>) -> Table {
+    /// Marks the start of every open loop with one rate and without warm-up. It depends on the rows alone, so a table that is
+    /// read from a file gets the same marks.
+    pub fn mark_starts<'a>(mut self, cases: impl IntoIterator<Item = &'a Case>) -> Table {
         let starts: Vec<u32> =
-            cases.into_iter().filter(|case| empties(&case.load)).flat_map(|case| self.starts(&case.id)).collect();
+            cases.into_iter().filter(|case| starts_empty(&case.load)).flat_map(|case| self.start_rows(&case.id)).collect();
         if !starts.is_empty() {
             let marked: HashSet<u32> = starts.into_iter().collect();
             let phase = |row: u32| match self.columns.phase.get(row as usize) {
@@ -38,42 +38,45 @@ impl Table {
         self
     }
 
-    /// Rows of the start of each round of a case.
-    fn starts(&self, case: &str) -> Vec<u32> {
+    /// Row indexes of the start of each round of a case.
+    fn start_rows(&self, case: &str) -> Vec<u32> {
         let all = self.rows_of_case(case);
-        all.chunk_by(|a, b| a.round() == b.round()).flat_map(start).collect()
+        all.chunk_by(|a, b| a.round() == b.round()).flat_map(start_of_round).collect()
     }
 }
 
-/// Whether the load begins with an empty server and measures from its first request on.
-fn empties(load: &Load) -> bool {
+/// Whether the load starts with an empty server and is measured from its first request.
+fn starts_empty(load: &Load) -> bool {
     matches!(load.shape, Shape::Open { .. }) && load.warmup == Warmup::Requests(0)
 }
 
-/// The rows of a round's start, by their latency in the order of their schedule: to the first token, or of the whole reply where
-/// none was streamed.
-fn start(round: &[RequestRow<'_>]) -> Vec<u32> {
-    let mut ok: Vec<&RequestRow<'_>> = round.iter().filter(|fact| fact.counted() && fact.ok()).collect();
-    ok.sort_by_key(|fact| (fact.intended(), fact.seq(), fact.turn()));
-    let streamed = ok.iter().any(|fact| fact.answered().is_some());
+/// Row indexes of a round's start, from TTFT ordered by scheduled send, or from the end-to-end latency where nothing was
+/// streamed.
+fn start_of_round(round: &[RequestRow<'_>]) -> Vec<u32> {
+    let mut ok: Vec<&RequestRow<'_>> = round.iter().filter(|row| row.measured_or_settling() && row.ok()).collect();
+    ok.sort_by_key(|row| (row.intended(), row.seq(), row.turn()));
+    let streamed = ok.iter().any(|row| row.first_token().is_some());
     let latency =
-        |fact: &&RequestRow<'_>| if streamed { fact.answered() } else { Some(fact.end()) }.map(|at| (fact.intended(), at));
+        |row: &&RequestRow<'_>| if streamed { row.first_token() } else { Some(row.end()) }.map(|at| (row.intended(), at));
     let spans: Vec<(u64, u64)> = ok.iter().filter_map(latency).collect();
     let values: Vec<f64> = spans.iter().map(|(from, to)| to.saturating_sub(*from) as f64 / 1e6).collect();
     let Some((first, _)) = truncation(&values).and_then(|cut| spans.get(cut)) else { return Vec::new() };
-    round.iter().filter(|fact| fact.counted() && fact.intended() < *first).map(RequestRow::row_index).collect()
+    round.iter().filter(|row| row.measured_or_settling() && row.intended() < *first).map(RequestRow::row_index).collect()
 }
 
-/// How many values of the start are to go; None where none are. At most half.
+/// How many values of the start to discard, at most half; None for nothing.
 pub fn truncation(values: &[f64]) -> Option<usize> {
     let batches: Vec<f64> = values.chunks_exact(BATCH).filter_map(mean).collect();
-    if batches.len() < LEAST {
+    if batches.len() < MIN_BATCHES {
         return None;
     }
-    // From the end: sums over ever more batches.
-    let (mut sum, mut squares, mut best) = (0.0, 0.0, (f64::INFINITY, 0));
+    let mut sum = 0.0;
+    let mut squares = 0.0;
+    // The smallest squared standard error, and its cut.
+    let mut best = (f64::INFINITY, 0);
     for (cut, value) in batches.iter().enumerate().rev() {
-        (sum, squares) = (sum + value, squares + value * value);
+        sum += value;
+        squares += value * value;
         let n = (batches.len() - cut) as f64;
         let error = (squares - sum * sum / n).max(0.0) / (n * n);
         if cut <= batches.len() / 2 && error <= best.0 {
@@ -82,22 +85,23 @@ pub fn truncation(values: &[f64]) -> Option<usize> {
     }
     let (early, late) = batches.split_at(best.1);
     let (early_mean, late_mean, spread) = (mean(early)?, mean(late)?, sd(late)?);
-    let clear = early_mean < late_mean - CLEARLY * spread / (early.len() as f64).sqrt();
-    clear.then_some(best.1 * BATCH)
+    let is_faster = early_mean < late_mean - MIN_STANDARD_ERRORS * spread / (early.len() as f64).sqrt();
+    is_faster.then_some(best.1 * BATCH)
 }
 
-/// What of a case was discarded as its start; None where nothing was.
-pub fn discarded(table: &Table, case: &str) -> Option<Discarded> {
+/// The discarded start of a case; None where nothing was discarded.
+pub fn discarded_start(table: &Table, case: &str) -> Option<Discarded> {
     let all = table.rows_of_case(case);
     let of_round = |round: &[RequestRow<'_>]| {
-        let settling = || round.iter().filter(|fact| fact.settling());
-        let from = settling().map(|fact| fact.intended()).min()?;
-        let until = round.iter().filter(|fact| fact.measured()).map(|fact| fact.intended()).min()?;
+        let settling = || round.iter().filter(|row| row.settling());
+        let from = settling().map(|row| row.intended()).min()?;
+        let until = round.iter().filter(|row| row.measured()).map(|row| row.intended()).min()?;
         Some((settling().count() as u64, until.saturating_sub(from) as f64 / 1e9))
     };
     let rounds: Vec<(u64, f64)> = all.chunk_by(|a, b| a.round() == b.round()).filter_map(of_round).collect();
-    let sum = Discarded { requests: rounds.iter().map(|own| own.0).sum(), seconds: rounds.iter().map(|own| own.1).sum() };
-    (sum.requests > 0).then_some(sum)
+    let requests = rounds.iter().map(|round| round.0).sum();
+    let seconds = rounds.iter().map(|round| round.1).sum();
+    (requests > 0).then_some(Discarded { requests, seconds })
 }
 
 #[cfg(test)]
@@ -105,7 +109,7 @@ mod tests {
     use super::*;
     use crate::CaseFacts;
     use crate::fixture::{case, stream, table, warmup};
-    use crate::sample::sample;
+    use crate::sample::sample_case;
     use llmscen_core::load::Arrival;
     use llmscen_core::metric::Metric;
     use llmscen_core::outcome::Outcome;
@@ -121,18 +125,18 @@ mod tests {
     }
 
     fn start_of(table: Table, case: &Case) -> Option<(u64, f64)> {
-        let table = table.settled([case]).settled([case]);
-        discarded(&table, "a").map(|own| (own.requests, own.seconds))
+        let table = table.mark_starts([case]).mark_starts([case]);
+        discarded_start(&table, "a").map(|own| (own.requests, own.seconds))
     }
 
     #[test]
     fn the_fast_start_of_an_open_loop_counts_like_warm_up() {
         let own = open();
-        let table = table("a", &rows(200, 30)).settled([&own]);
-        let seen = sample(&table, &CaseFacts { case: &own, parts: &[], until: None });
-        assert_eq!((seen.counts.scheduled, seen.counts.warmup, seen.rows.len()), (170, 30, 170));
+        let table = table("a", &rows(200, 30)).mark_starts([&own]);
+        let seen = sample_case(&table, &CaseFacts { case: &own, parts: &[], until: None });
+        assert_eq!((seen.counts.scheduled, seen.counts.warmup, seen.requests.len()), (170, 30, 170));
         assert!(seen.distributions[&Metric::Ttft].min >= 100.0 && (seen.scalars[&Metric::RateOffered] - 100.0).abs() < 1e-9);
-        assert_eq!(discarded(&table, "a"), Some(Discarded { requests: 30, seconds: 0.3 }));
+        assert_eq!(discarded_start(&table, "a"), Some(Discarded { requests: 30, seconds: 0.3 }));
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! The request table: one row for each request of a run.
+//! The request table: one row per request of a run.
 
 use crate::columns::Columns;
 use crate::error::FrameError;
@@ -10,10 +10,10 @@ use llmscen_core::telemetry::Recorded;
 use polars::prelude::*;
 use std::ops::Range;
 
-/// Rows that are made into a frame at the same time.
+/// Rows that are converted into a data frame at once.
 const BATCH: usize = 1 << 15;
 
-/// An outcome and where it belongs.
+/// An outcome with its case, round and shard.
 #[derive(Clone, Copy, Debug)]
 pub struct Tagged<'a> {
     /// Case id.
@@ -22,27 +22,27 @@ pub struct Tagged<'a> {
     pub round: u32,
     /// Shard that sent it, from 0.
     pub shard: u32,
-    /// What happened.
+    /// The outcome.
     pub outcome: &'a Outcome,
 }
 
-/// The request table: the raw facts of every request of a run, warm-up requests included and marked. The rows of a case are
-/// contiguous, in the order of round, number and turn.
+/// The request table: the raw values of every request of a run, warm-up included. The rows of a case are contiguous, ordered
+/// by round, seq and turn.
 #[derive(Clone, Debug, Default)]
 pub struct Table {
     pub(super) columns: Columns,
-    /// The rows of each case, by the code of its id.
+    /// Row range of each case, by the code of its id.
     cases: Vec<Range<usize>>,
     recorded: Vec<Recorded>,
 }
 
-/// A table that is being made, a request after another.
+/// Builds a table, one request at a time.
 #[derive(Debug, Default)]
 pub struct Builder(Columns);
 
 impl Builder {
-    /// Begins a table with cases in this order; cases that are not named follow as they first appear.
-    pub fn of_cases<'a>(ids: impl IntoIterator<Item = &'a str>) -> Builder {
+    /// Fixes the order of these cases; others follow in the order of their first request.
+    pub fn with_cases<'a>(ids: impl IntoIterator<Item = &'a str>) -> Builder {
         let mut columns = Columns::default();
         ids.into_iter().for_each(|id| _ = columns.case.code(id));
         Builder(columns)
@@ -53,27 +53,27 @@ impl Builder {
         self.0.push(row);
     }
 
-    /// A table of the requests so far whose numbers are lower than this.
+    /// A table of the requests so far whose `seq` is below the given one.
     pub fn before(&self, seq: u64) -> Table {
-        let own = |row: &u32| self.0.seq.get(*row as usize).is_some_and(|own| own < seq);
-        Builder(self.0.pick(&(0..self.0.len() as u32).filter(own).collect::<Vec<_>>())).finish()
+        let is_before = |row: &u32| self.0.seq.get(*row as usize).is_some_and(|known| known < seq);
+        Builder(self.0.pick(&(0..self.0.len() as u32).filter(is_before).collect::<Vec<_>>())).finish()
     }
 
-    /// The table, its rows in the order of case, round, number and turn.
+    /// Sorts the rows by case, round, seq and turn.
     pub fn finish(self) -> Table {
         Table::from_columns(self.0)
     }
 }
 
 impl Table {
-    /// A table of these outcomes, sorted by case in order of first appearance, round and number.
+    /// A table of these outcomes, with cases in the order of their first request.
     pub fn build<'a>(rows: impl IntoIterator<Item = Tagged<'a>>) -> Table {
         let mut builder = Builder::default();
         rows.into_iter().for_each(|row| builder.push(&row));
         builder.finish()
     }
 
-    /// A table of these rows, without recorded telemetry. Sorts the rows and partitions them by case.
+    /// Sorts the rows and partitions them by case.
     pub(super) fn from_columns(mut columns: Columns) -> Table {
         let key = |row: &u32| {
             let row = *row as usize;
@@ -82,7 +82,7 @@ impl Table {
         let mut order: Vec<u32> = (0..columns.len() as u32).collect();
         if !order.is_sorted_by_key(key) {
             order.sort_by_key(key);
-            columns.arrange(&order);
+            columns.reorder(&order);
         }
         let mut cases: Vec<Range<usize>> = Vec::new();
         for row in 0..columns.len() {
@@ -95,18 +95,18 @@ impl Table {
         Table { columns, cases, recorded: Vec::new() }
     }
 
-    /// Where the rows of a case are.
+    /// The row range of a case.
     pub(super) fn case_range(&self, id: &str) -> Range<usize> {
-        let code = self.columns.case.place(id);
+        let code = self.columns.case.find_code(id);
         code.and_then(|code| self.cases.get(code as usize)).cloned().unwrap_or_default()
     }
 
-    /// The same, and what was read beside its requests.
-    pub fn beside(self, recorded: Vec<Recorded>) -> Table {
+    /// Adds the telemetry of the run.
+    pub fn with_telemetry(self, recorded: Vec<Recorded>) -> Table {
         Table { recorded, ..self }
     }
 
-    /// What was read beside its requests, round by round.
+    /// The recorded telemetry, by round.
     pub fn recorded(&self) -> &[Recorded] {
         &self.recorded
     }
@@ -121,13 +121,13 @@ impl Table {
         self.len() == 0
     }
 
-    /// Ranges of rows that are small enough to be made into a frame.
+    /// Row ranges that are small enough to be converted into a data frame.
     pub fn batches(&self) -> impl Iterator<Item = Range<usize>> + use<> {
         let rows = self.len();
         (0..rows).step_by(BATCH).map(move |from| from..rows.min(from + BATCH))
     }
 
-    /// A range of a column of the schema.
+    /// A range of a column of the schema, stored or derived.
     pub(super) fn column(&self, name: &str, rows: Range<usize>) -> Result<Column, FrameError> {
         let missing = || FrameError::Missing { column: name.into() };
         match self.columns.column(name, rows.clone()) {
@@ -136,15 +136,15 @@ impl Table {
         }
     }
 
-    /// A range of the rows with every column of the schema.
+    /// A row range with every column of the schema.
     pub(super) fn frame(&self, rows: Range<usize>) -> Result<DataFrame, FrameError> {
         let columns: Vec<Column> = s::columns().map(|(name, _)| self.column(name, rows.clone())).collect::<Result<_, _>>()?;
         Ok(DataFrame::new(rows.len(), columns)?)
     }
 }
 
-/// The word of the `phase` column.
-pub(super) fn phase_word(phase: Phase) -> &'static str {
+/// The value of the `phase` column.
+pub(super) fn phase_name(phase: Phase) -> &'static str {
     match phase {
         Phase::Warmup => "warmup",
         Phase::Measured => "measured",
@@ -153,23 +153,21 @@ pub(super) fn phase_word(phase: Phase) -> &'static str {
 
 // Stages.
 
-/// The phase of a row that is not the stage's own: it may be in flight during the stage, and counts for nothing else. No
-/// file holds this word.
-pub(super) const BESIDE: &str = "beside";
+/// The phase of a row outside of a stage: it only counts towards requests in flight. Files never contain it.
+pub(super) const OUTSIDE_STAGE: &str = "beside";
 
 impl Table {
-    /// The rows of a stage of the case `whole`: they bear the stage's id, and those that were due outside of it stand
-    /// beside, for what was in flight.
-    pub fn excerpt(&self, whole: &str, stage: &Excerpt) -> Table {
-        let rows: Vec<u32> = self.case_range(whole).map(|row| row as u32).collect();
+    /// The rows of a case as rows of one of its stages; those scheduled outside of the stage only count as in flight.
+    pub fn stage_rows(&self, case: &str, stage: &Excerpt) -> Table {
+        let rows: Vec<u32> = self.case_range(case).map(|row| row as u32).collect();
         let mut columns = self.columns.pick(&rows);
         let within = |row: usize| columns.intended.get(row).is_some_and(|at| (stage.from.0..stage.until.0).contains(&at));
-        let phase = |row: usize| columns.phase.get(row).filter(|_| within(row)).map_or(BESIDE, |phase| phase);
+        let phase = |row: usize| columns.phase.get(row).filter(|_| within(row)).map_or(OUTSIDE_STAGE, |phase| phase);
         columns.phase = (0..rows.len()).map(|row| Some(phase(row))).collect();
         columns.case = rows.iter().map(|_| Some(stage.case.id.as_str())).collect();
-        let own = self.recorded().iter().filter(|recorded| recorded.case == whole);
-        let recorded = own.map(|recorded| Recorded { case: stage.case.id.clone(), ..recorded.clone() });
-        Table::from_columns(columns).beside(recorded.collect())
+        let of_case = self.recorded().iter().filter(|recorded| recorded.case == case);
+        let recorded = of_case.map(|recorded| Recorded { case: stage.case.id.clone(), ..recorded.clone() });
+        Table::from_columns(columns).with_telemetry(recorded.collect())
     }
 }
 

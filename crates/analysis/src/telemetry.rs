@@ -1,12 +1,12 @@
-//! What was read beside the requests: its file, and what becomes of it.
+//! The telemetry of a case: its file, and the statistics of its signals over the measured windows.
 //!
-//! Statistics are over the measured window of each round, the one that throughputs are over. Of several sources of one signal
-//! the first in their order is taken: a DCGM exporter is named for a target, and a driver on this machine is not.
+//! Of several sources of a signal the first in the order of [`Source`] is used: a DCGM exporter is configured for a target, the
+//! driver on this machine is not.
 
 use crate::CaseFacts;
 use crate::request_row::RequestRow;
 use crate::round::{Round, rounds};
-use crate::sample::given_up;
+use crate::sample::cancelled_by_stop;
 use crate::table::Table;
 use llmscen_core::report::Series;
 use llmscen_core::signal::{Form, Signal};
@@ -20,209 +20,210 @@ mod others;
 
 pub use codec::{read, write};
 
-/// The measured window of a round, in nanoseconds after its time zero.
+/// The measured window of a round, in nanoseconds after the start of its clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Window {
     pub from: i64,
     pub until: i64,
 }
 
-/// The readings of one round of a case, and its window.
+/// The telemetry of one round of a case with its measured window.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Watched<'a> {
+pub(super) struct RoundTelemetry<'a> {
     pub recorded: &'a Recorded,
     pub window: Window,
 }
 
-/// What the telemetry of a case says, or of one of its stages.
-pub fn telemetry(table: &Table, facts: &CaseFacts<'_>) -> Telemetry {
-    let all: Vec<RequestRow<'_>> = table.rows_of_case(&facts.case.id).into_iter().filter(|fact| !given_up(fact, facts)).collect();
-    let watched = watched(table, facts, &rounds(&all, facts));
-    let mut told = summarise(&watched);
+/// Summarizes the telemetry of a case, or of one of its stages.
+pub fn summarize(table: &Table, facts: &CaseFacts<'_>) -> Telemetry {
+    let rows: Vec<RequestRow<'_>> =
+        table.rows_of_case(&facts.case.id).into_iter().filter(|row| !cancelled_by_stop(row, facts)).collect();
+    let mut summary = summarize_rounds(&round_telemetry(table, facts, &rounds(&rows, facts)));
     if facts.until.is_some() {
-        // What a stage looks like over time is seen in the whole.
-        told.series.clear();
+        // The case of a stage has the series.
+        summary.series.clear();
     }
     let mut notes: Vec<String> = Vec::new();
-    for note in facts.parts.iter().filter(|part| part.case == facts.case.id).flat_map(|part| &part.untold).chain(&told.notes) {
+    for note in facts.parts.iter().filter(|part| part.case == facts.case.id).flat_map(|part| &part.untold).chain(&summary.notes) {
         if !notes.contains(note) {
             notes.push(note.clone());
         }
     }
-    Telemetry { notes, ..told }
+    Telemetry { notes, ..summary }
 }
 
-/// The rounds that have both readings and a window.
-pub(super) fn watched<'a>(table: &'a Table, facts: &CaseFacts<'_>, rounds: &[Round<'_, '_>]) -> Vec<Watched<'a>> {
-    let own = |round: &Round<'_, '_>| {
+/// The rounds with both telemetry and a measured window.
+pub(super) fn round_telemetry<'a>(table: &'a Table, facts: &CaseFacts<'_>, rounds: &[Round<'_, '_>]) -> Vec<RoundTelemetry<'a>> {
+    let of_round = |round: &Round<'_, '_>| {
         let (from, until) = round.window?;
-        let of_round = |own: &&Recorded| own.case == facts.case.id && own.round == round.number();
-        let recorded = table.recorded().iter().find(of_round)?;
-        Some(Watched { recorded, window: Window { from: i64::try_from(from).ok()?, until: i64::try_from(until).ok()? } })
+        let is_of_round = |recorded: &&Recorded| recorded.case == facts.case.id && recorded.round == round.number();
+        let recorded = table.recorded().iter().find(is_of_round)?;
+        Some(RoundTelemetry { recorded, window: Window { from: i64::try_from(from).ok()?, until: i64::try_from(until).ok()? } })
     };
-    rounds.iter().filter_map(own).collect()
+    rounds.iter().filter_map(of_round).collect()
 }
 
-/// The signals of these rounds over their windows, the first round's over its time, and what has no common name.
-pub(super) fn summarise(rounds: &[Watched<'_>]) -> Telemetry {
-    let mut told = Telemetry { others: others::others(rounds), ..Telemetry::default() };
-    let chosen = chosen(rounds);
-    for (&signal, sources) in &chosen {
+/// The signals over the measured windows, their series in the first round, and the values that are not signals.
+fn summarize_rounds(rounds: &[RoundTelemetry<'_>]) -> Telemetry {
+    let mut summary = Telemetry { others: others::others(rounds), ..Telemetry::default() };
+    let sources_of = sources_by_signal(rounds);
+    for (&signal, sources) in &sources_of {
         let Some(&source) = sources.first() else { continue };
-        match of_signal(signal, source, rounds) {
+        match signal_stat(signal, source, rounds) {
             Ok((stat, note)) => {
-                told.signals.insert(signal, stat);
-                told.notes.extend(note.map(|note| format!("{signal}: {note}")));
+                summary.signals.insert(signal, stat);
+                summary.notes.extend(note.map(|note| format!("{signal}: {note}")));
             }
-            Err(why) => told.notes.extend(why.map(|why| format!("n/a: {signal}: {why}."))),
+            Err(why) => summary.notes.extend(why.map(|why| format!("n/a: {signal}: {why}."))),
         }
-        let series = rounds.first().map(|own| series(signal, source, own)).unwrap_or_default();
+        let series = rounds.first().map(|round| series(signal, source, round)).unwrap_or_default();
         if !series.is_empty() {
-            told.series.insert(signal, series);
+            summary.series.insert(signal, series);
         }
     }
-    told.notes = gather_notes(told.notes, &chosen, &told.signals);
-    told
+    summary.notes = merge_notes(summary.notes, &sources_of, &summary.signals);
+    summary
 }
 
-/// The signals that exist, over the windows of these rounds.
-pub(super) fn signals(rounds: &[Watched<'_>]) -> BTreeMap<Signal, SignalStat> {
+/// The statistics of the signals that exist, over the measured windows.
+pub(super) fn signals(rounds: &[RoundTelemetry<'_>]) -> BTreeMap<Signal, SignalStat> {
     let stat =
-        |(signal, sources): (Signal, BTreeSet<Source>)| Some((signal, of_signal(signal, *sources.first()?, rounds).ok()?.0));
-    chosen(rounds).into_iter().filter_map(stat).collect()
+        |(signal, sources): (Signal, BTreeSet<Source>)| Some((signal, signal_stat(signal, *sources.first()?, rounds).ok()?.0));
+    sources_by_signal(rounds).into_iter().filter_map(stat).collect()
 }
 
-/// Who told each signal.
-fn chosen(rounds: &[Watched<'_>]) -> BTreeMap<Signal, BTreeSet<Source>> {
-    let mut chosen: BTreeMap<Signal, BTreeSet<Source>> = BTreeMap::new();
-    for reading in rounds.iter().flat_map(|own| &own.recorded.readings) {
+/// The sources that reported each signal.
+fn sources_by_signal(rounds: &[RoundTelemetry<'_>]) -> BTreeMap<Signal, BTreeSet<Source>> {
+    let mut sources: BTreeMap<Signal, BTreeSet<Source>> = BTreeMap::new();
+    for reading in rounds.iter().flat_map(|round| &round.recorded.readings) {
         if let Some(signal) = Signal::parse(&reading.name) {
-            chosen.entry(signal).or_default().insert(reading.source);
+            sources.entry(signal).or_default().insert(reading.source);
         }
     }
-    chosen
+    sources
 }
 
-/// A statistic and what is to be known of it; or why there is none, where that is news.
-type Found = Result<(SignalStat, Option<String>), Option<String>>;
+/// A statistic with a note; or why there is none, where that needs a note.
+type StatResult = Result<(SignalStat, Option<String>), Option<String>>;
 
-/// The statistic of a signal.
-fn of_signal(signal: Signal, source: Source, rounds: &[Watched<'_>]) -> Found {
-    let lines = rounds.iter().map(|own| (Line::of(own.recorded, signal, source), own.window));
+fn signal_stat(signal: Signal, source: Source, rounds: &[RoundTelemetry<'_>]) -> StatResult {
+    let lines = rounds.iter().map(|round| (SignalSeries::collect(round.recorded, signal, source), round.window));
     match signal.form() {
         Form::Histogram => histogram::stat(&lines.collect::<Vec<_>>()).map_err(|why| Some(why.to_owned())),
         _ => sample_stat(signal, &lines.collect::<Vec<_>>()).map(|stat| (stat, None)),
     }
 }
 
-/// The samples of a round over its time.
-fn series(signal: Signal, source: Source, own: &Watched<'_>) -> Series {
+/// The samples of a round over time.
+fn series(signal: Signal, source: Source, round: &RoundTelemetry<'_>) -> Series {
     if signal.form() == Form::Histogram {
         return Series::new();
     }
-    let line = Line::of(own.recorded, signal, source);
+    let line = SignalSeries::collect(round.recorded, signal, source);
     let shown = sample_points(signal, &line).into_iter().filter(|point| point.at >= 0);
     shown.filter_map(|point| Some((point.at as f64 / 1e9, point.value()?))).collect()
 }
 
-/// Joules that the GPUs took over the windows; None where some of it was not read.
-pub(super) fn energy(rounds: &[Watched<'_>], all: usize) -> Option<f64> {
-    let source = *chosen(rounds).get(&Signal::GpuPower)?.first()?;
-    let of = |own: &Watched<'_>| {
-        let line = Line::of(own.recorded, Signal::GpuPower, source);
+/// Joules that the GPUs used in the measured windows; None where one of `round_count` rounds has too few samples.
+pub(super) fn energy(rounds: &[RoundTelemetry<'_>], round_count: usize) -> Option<f64> {
+    let source = *sources_by_signal(rounds).get(&Signal::GpuPower)?.first()?;
+    let joules = |round: &RoundTelemetry<'_>| {
+        let line = SignalSeries::collect(round.recorded, Signal::GpuPower, source);
         let power: Vec<(i64, f64)> =
             sample_points(Signal::GpuPower, &line).iter().filter_map(|point| Some((point.at, point.value()?))).collect();
-        integral(&power, own.window)
+        integrate(&power, round.window)
     };
-    // A round without readings is energy that nobody knows of.
-    (rounds.len() == all).then(|| rounds.iter().map(of).sum::<Option<f64>>()).flatten()
+    // Without the telemetry of a round its energy is unknown.
+    (rounds.len() == round_count).then(|| rounds.iter().map(joules).sum::<Option<f64>>()).flatten()
 }
 
-// The readings of one signal in one round, instant by instant.
+// The readings of one signal in one round.
 
-/// What tells the readings of one signal apart: labels, and the GPU.
+/// Labels and GPU of a reading.
 pub(super) type Key<'a> = (&'a str, Option<u32>);
 
-/// What was read at one instant. A source reads all of its values at one and the same.
+/// The values read at one time: a source reads all of its values at once.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct Moment<'a> {
+pub(super) struct Scrape<'a> {
     pub at: i64,
     pub values: BTreeMap<Key<'a>, f64>,
 }
 
-/// The instants in their order.
+/// The readings of one signal from one source in one round, ordered by time.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct Line<'a>(pub Vec<Moment<'a>>);
+pub(super) struct SignalSeries<'a>(pub Vec<Scrape<'a>>);
 
-impl<'a> Line<'a> {
-    /// The readings of a signal that this source made. What is no number is none of them.
-    pub fn of(recorded: &'a Recorded, signal: Signal, source: Source) -> Line<'a> {
-        let own = recorded.readings.iter().filter(|own| own.source == source && *own.name == *signal.name());
-        let mut by_instant: BTreeMap<i64, BTreeMap<Key<'a>, f64>> = BTreeMap::new();
-        for reading in own.filter(|own| own.value.is_finite()) {
-            by_instant.entry(reading.at_ns).or_default().insert((&reading.labels, reading.device), reading.value);
+impl<'a> SignalSeries<'a> {
+    /// The finite readings.
+    pub fn collect(recorded: &'a Recorded, signal: Signal, source: Source) -> SignalSeries<'a> {
+        let of_signal = recorded.readings.iter().filter(|reading| reading.source == source && *reading.name == *signal.name());
+        let mut by_time: BTreeMap<i64, BTreeMap<Key<'a>, f64>> = BTreeMap::new();
+        for reading in of_signal.filter(|reading| reading.value.is_finite()) {
+            by_time.entry(reading.at_ns).or_default().insert((&reading.labels, reading.device), reading.value);
         }
-        Line(by_instant.into_iter().map(|(at, values)| Moment { at, values }).collect())
+        SignalSeries(by_time.into_iter().map(|(at, values)| Scrape { at, values }).collect())
     }
 
-    /// The instants at which everything was told that this round tells at any: a sum without one of its parts is none.
-    pub fn whole(&self) -> Vec<&Moment<'a>> {
-        let parts = self.0.iter().map(|instant| instant.values.len()).max().unwrap_or(0);
-        self.0.iter().filter(|instant| instant.values.len() == parts).collect()
-    }
-}
-
-impl Moment<'_> {
-    /// The value under a label.
-    pub fn labelled(&self, label: &str) -> Option<f64> {
-        self.values.iter().find(|((own, _), _)| *own == label).map(|(_, value)| *value)
+    /// The scrapes with all values: a sum over devices needs every device.
+    pub fn complete_scrapes(&self) -> Vec<&Scrape<'a>> {
+        let parts = self.0.iter().map(|scrape| scrape.values.len()).max().unwrap_or(0);
+        self.0.iter().filter(|scrape| scrape.values.len() == parts).collect()
     }
 }
 
-// Gauges, rates and ratios: samples, and their statistics over the windows.
+impl Scrape<'_> {
+    /// The value with these labels.
+    pub fn value_with_label(&self, label: &str) -> Option<f64> {
+        self.values.iter().find(|((labels, _), _)| *labels == label).map(|(_, value)| *value)
+    }
+}
 
-/// One sample: a value at an instant, or the growth between two neighbouring ones.
+// Gauges, rates and ratios: samples and their statistics over the measured windows.
+
+/// One sample: the value at a scrape, or the increase between two consecutive ones.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Point {
-    /// Where it begins: `at` of a gauge, the earlier reading of a pair.
+    /// Start: `at` for a gauge, the time of the earlier scrape of a pair.
     pub from: i64,
     pub at: i64,
-    /// What is above the line: the value of a gauge, the growth of a count.
-    part: f64,
-    /// What is below it: 1, seconds, or the growth of the other count.
-    whole: f64,
+    /// The value of a gauge, or the increase of a counter.
+    numerator: f64,
+    /// 1, seconds, or the increase of the other counter.
+    denominator: f64,
 }
 
 impl Point {
-    /// None where nothing is below the line.
+    /// None where the denominator is 0.
     pub fn value(&self) -> Option<f64> {
-        (self.whole > 0.0).then(|| self.part / self.whole)
+        (self.denominator > 0.0).then(|| self.numerator / self.denominator)
     }
 }
 
-/// The samples of a signal in a round, those outside of its window among them.
-pub(super) fn sample_points(signal: Signal, line: &Line<'_>) -> Vec<Point> {
+/// The samples of a signal in a round, also those outside of its measured window.
+pub(super) fn sample_points(signal: Signal, line: &SignalSeries<'_>) -> Vec<Point> {
     match signal.form() {
-        Form::Gauge => {
-            line.whole().into_iter().filter_map(|instant| gauge_point(instant.at, combined(signal, instant))).collect()
-        }
-        Form::Rate => pairs(&line.whole()).filter_map(|(a, b)| rate_point(a, b)).collect(),
+        Form::Gauge => line
+            .complete_scrapes()
+            .into_iter()
+            .filter_map(|scrape| gauge_point(scrape.at, combine_devices(signal, scrape)))
+            .collect(),
+        Form::Rate => pairs(&line.complete_scrapes()).filter_map(|(a, b)| rate_point(a, b)).collect(),
         Form::Ratio => ratio_points(line),
         Form::Histogram => Vec::new(),
     }
 }
 
 fn gauge_point(at: i64, value: Option<f64>) -> Option<Point> {
-    value.map(|value| Point { from: at, at, part: value, whole: 1.0 })
+    value.map(|value| Point { from: at, at, numerator: value, denominator: 1.0 })
 }
 
-fn pairs<'l, 'a>(instants: &'l [&'l Moment<'a>]) -> impl Iterator<Item = (&'l Moment<'a>, &'l Moment<'a>)> {
-    instants.windows(2).filter_map(|pair| Some((*pair.first()?, *pair.last()?)))
+fn pairs<'l, 'a>(scrapes: &'l [&'l Scrape<'a>]) -> impl Iterator<Item = (&'l Scrape<'a>, &'l Scrape<'a>)> {
+    scrapes.windows(2).filter_map(|pair| Some((*pair.first()?, *pair.last()?)))
 }
 
-/// Several devices, or engines, as one value.
-fn combined(signal: Signal, instant: &Moment<'_>) -> Option<f64> {
-    let values = || instant.values.values().copied();
+/// One value of several devices or engines.
+fn combine_devices(signal: Signal, scrape: &Scrape<'_>) -> Option<f64> {
+    let values = || scrape.values.values().copied();
     match signal {
         Signal::GpuClock | Signal::GpuMemoryClock => values().reduce(f64::min),
         Signal::GpuTemperature => values().reduce(f64::max),
@@ -233,66 +234,74 @@ fn combined(signal: Signal, instant: &Moment<'_>) -> Option<f64> {
     }
 }
 
-/// The growth of all counts between two readings; None where one fell, since it began anew, or is not in both.
-fn rate_point(a: &Moment<'_>, b: &Moment<'_>) -> Option<Point> {
-    let grown = b.values.iter().map(|(key, after)| a.values.get(key).map(|before| after - before).filter(|grown| *grown >= 0.0));
-    let part = grown.sum::<Option<f64>>()?;
-    Some(Point { from: a.at, at: b.at, part, whole: (b.at - a.at) as f64 / 1e9 })
+/// The increase of all counters between two scrapes; None where one was reset, or is missing in one of them.
+fn rate_point(a: &Scrape<'_>, b: &Scrape<'_>) -> Option<Point> {
+    let increase = |before: f64, after: f64| Some(after - before).filter(|increase| *increase >= 0.0);
+    let increases = b.values.iter().map(|(key, after)| increase(*a.values.get(key)?, *after));
+    let numerator = increases.sum::<Option<f64>>()?;
+    Some(Point { from: a.at, at: b.at, numerator, denominator: (b.at - a.at) as f64 / 1e9 })
 }
 
-/// Of counts, or of a server that tells the share itself.
-fn ratio_points(line: &Line<'_>) -> Vec<Point> {
-    let both = |own: &&Moment<'_>| own.labelled("part").is_some() && own.labelled("whole").is_some();
-    let counted: Vec<&Moment<'_>> = line.0.iter().filter(both).collect();
+/// From two counters, or from a share that the server reports itself.
+fn ratio_points(line: &SignalSeries<'_>) -> Vec<Point> {
+    let both = |scrape: &&Scrape<'_>| scrape.value_with_label("part").is_some() && scrape.value_with_label("whole").is_some();
+    let counted: Vec<&Scrape<'_>> = line.0.iter().filter(both).collect();
     if counted.is_empty() {
-        return line.0.iter().filter_map(|own| gauge_point(own.at, own.labelled("value"))).collect();
+        return line.0.iter().filter_map(|scrape| gauge_point(scrape.at, scrape.value_with_label("value"))).collect();
     }
-    let grown =
-        |label: &str, a: &Moment<'_>, b: &Moment<'_>| Some(b.labelled(label)? - a.labelled(label)?).filter(|own| *own >= 0.0);
-    let point = |(a, b): (&Moment<'_>, &Moment<'_>)| {
-        Some(Point { from: a.at, at: b.at, part: grown("part", a, b)?, whole: grown("whole", a, b)? })
+    let increase = |label: &str, a: &Scrape<'_>, b: &Scrape<'_>| {
+        Some(b.value_with_label(label)? - a.value_with_label(label)?).filter(|increase| *increase >= 0.0)
+    };
+    let point = |(a, b): (&Scrape<'_>, &Scrape<'_>)| {
+        Some(Point { from: a.at, at: b.at, numerator: increase("part", a, b)?, denominator: increase("whole", a, b)? })
     };
     pairs(&counted).filter_map(point).collect()
 }
 
-/// Why there is no sample within the windows; None where nobody could have expected one.
-fn lacking(signal: Signal, lines: &[(Line<'_>, Window)], points: &[Point]) -> Option<String> {
-    // A server that does not speculate counts no draft.
-    let drafts = || lines.iter().flat_map(|(line, _)| &line.0).any(|own| own.labelled("whole").is_none_or(|whole| whole > 0.0));
+/// Why there is no sample in the measured windows; None where none is expected.
+fn missing_samples_reason(signal: Signal, lines: &[(SignalSeries<'_>, Window)], points: &[Point]) -> Option<String> {
+    // A server without speculative decoding counts no drafts.
+    let drafts = || {
+        lines
+            .iter()
+            .flat_map(|(line, _)| &line.0)
+            .any(|scrape| scrape.value_with_label("whole").is_none_or(|drafts| drafts > 0.0))
+    };
     if signal == Signal::ServerSpecAcceptRate && !drafts() {
         return None;
     }
     if signal.form() == Form::Ratio && !points.is_empty() {
-        return Some("nothing that it is a share of grew in the measured windows".to_owned());
+        return Some("its denominator did not increase in the measured windows".to_owned());
     }
-    let within =
-        |(line, window): &(Line<'_>, Window)| line.0.iter().filter(|own| (window.from..=window.until).contains(&own.at)).count();
-    if lines.iter().any(|own| within(own) > 1) {
-        return Some("too few readings lie within the measured windows".to_owned());
+    let within = |(line, window): &(SignalSeries<'_>, Window)| {
+        line.0.iter().filter(|scrape| (window.from..=window.until).contains(&scrape.at)).count()
+    };
+    if lines.iter().any(|line| within(line) > 1) {
+        return Some("too few samples in the measured windows".to_owned());
     }
     let longest = lines.iter().map(|(_, window)| window.until - window.from).max().unwrap_or(0) as f64 / 1e9;
     let longest = (longest * 1000.0).round() / 1000.0;
-    let what = format!("the longest measured window, of {longest} s, holds fewer than two readings");
-    Some(format!("{what}: lower `target.metrics.interval` or `telemetry.interval`, or measure longer"))
+    let reason = format!("the longest measured window, {longest} s, contains fewer than two samples");
+    Some(format!("{reason}: lower `target.metrics.interval` or `telemetry.interval`, or measure longer"))
 }
 
-/// Over the samples that lie within the windows, pairs with both of their ends. The mean of a rate, or of a ratio, is the growth
-/// of all pairs over their time, or over the growth of the other count, so that pairs of unequal weight do not mislead. Without
-/// a sample, why; None where that is no news.
-pub(super) fn sample_stat(signal: Signal, lines: &[(Line<'_>, Window)]) -> Result<SignalStat, Option<String>> {
-    let inside = |(line, window): &(Line<'_>, Window)| {
+/// The statistics over the samples in the measured windows; pairs need both of their ends there. The mean of a rate or ratio is the
+/// total increase over the total time or the total increase of the other counter, so that pairs are weighted. Without a sample,
+/// the reason.
+pub(super) fn sample_stat(signal: Signal, lines: &[(SignalSeries<'_>, Window)]) -> Result<SignalStat, Option<String>> {
+    let inside = |(line, window): &(SignalSeries<'_>, Window)| {
         let within = |point: &Point| point.from >= window.from && point.at <= window.until;
         sample_points(signal, line).into_iter().filter(within).collect::<Vec<_>>()
     };
     let points: Vec<Point> = lines.iter().flat_map(inside).collect();
     let values: Vec<f64> = points.iter().filter_map(Point::value).collect();
-    let whole: f64 = points.iter().map(|point| point.whole).sum();
+    let denominator: f64 = points.iter().map(|point| point.denominator).sum();
     if values.is_empty() {
-        return Err(lacking(signal, lines, &points));
+        return Err(missing_samples_reason(signal, lines, &points));
     }
     Ok(SignalStat {
         n: values.len() as u64,
-        mean: Some(points.iter().map(|point| point.part).sum::<f64>() / whole),
+        mean: Some(points.iter().map(|point| point.numerator).sum::<f64>() / denominator),
         min: values.iter().copied().reduce(f64::min),
         max: values.iter().copied().reduce(f64::max),
         sd: moments::sd(&values),
@@ -303,22 +312,25 @@ pub(super) fn sample_stat(signal: Signal, lines: &[(Line<'_>, Window)]) -> Resul
 
 // Energy: power over time.
 
-/// The area under a line through the samples, in seconds times their unit, over the window. At an edge without a sample beyond
-/// it the nearest value stands, for no longer than the widest gap between two samples; None where more than that is missing.
-pub(super) fn integral(samples: &[(i64, f64)], window: Window) -> Option<f64> {
-    let (first, last) = (samples.first()?, samples.last()?);
+/// The trapezoidal integral of the samples over the window, in seconds times their unit. Before the first and after the last sample
+/// their value is used, for at most the widest gap between two samples; None where more is missing.
+pub(super) fn integrate(samples: &[(i64, f64)], window: Window) -> Option<f64> {
+    let first = samples.first()?;
+    let last = samples.last()?;
     let gap = samples.windows(2).filter_map(|pair| Some(pair.last()?.0 - pair.first()?.0)).max()?;
     if first.0 - window.from > gap || window.until - last.0 > gap {
         return None;
     }
-    let ends = ((window.from.min(first.0), first.1), (window.until.max(last.0), last.1));
-    let all: Vec<(i64, f64)> = [ends.0].into_iter().chain(samples.iter().copied()).chain([ends.1]).collect();
-    Some(all.windows(2).filter_map(|pair| Some(piece(*pair.first()?, *pair.last()?, window))).sum())
+    let start = (window.from.min(first.0), first.1);
+    let end = (window.until.max(last.0), last.1);
+    let extended: Vec<(i64, f64)> = [start].into_iter().chain(samples.iter().copied()).chain([end]).collect();
+    Some(extended.windows(2).filter_map(|pair| Some(trapezoid(*pair.first()?, *pair.last()?, window))).sum())
 }
 
-/// The part of a trapezoid that lies in the window.
-fn piece(a: (i64, f64), b: (i64, f64), window: Window) -> f64 {
-    let (from, until) = (a.0.max(window.from), b.0.min(window.until));
+/// The area of the part of a trapezoid in the window.
+fn trapezoid(a: (i64, f64), b: (i64, f64), window: Window) -> f64 {
+    let from = a.0.max(window.from);
+    let until = b.0.min(window.until);
     if until <= from {
         return 0.0;
     }
@@ -328,38 +340,38 @@ fn piece(a: (i64, f64), b: (i64, f64), window: Window) -> f64 {
 
 // Notes.
 
-/// Notes of several signals for one reason as one; and of which sources only one was believed.
-pub(super) fn gather_notes(
+/// Merges the notes of several signals with one reason, and adds which signals have several sources.
+pub(super) fn merge_notes(
     notes: Vec<String>,
-    chosen: &BTreeMap<Signal, BTreeSet<Source>>,
+    sources_of: &BTreeMap<Signal, BTreeSet<Source>>,
     found: &BTreeMap<Signal, SignalStat>,
 ) -> Vec<String> {
     let mut by_reason: Vec<(String, Vec<String>)> = Vec::new();
     for note in notes {
-        let lacks = note.starts_with("n/a: ");
+        let is_missing = note.starts_with("n/a: ");
         let plain = note.strip_prefix("n/a: ").unwrap_or(&note);
         let (signal, why) = plain.split_once(": ").unwrap_or((plain, ""));
-        let why = if lacks { format!("n/a: {why}") } else { why.to_owned() };
+        let why = if is_missing { format!("n/a: {why}") } else { why.to_owned() };
         match by_reason.iter_mut().find(|(known, _)| *known == why) {
             Some((_, signals)) => signals.push(signal.to_owned()),
             None => by_reason.push((why, vec![signal.to_owned()])),
         }
     }
-    let told = by_reason.into_iter().map(|(why, signals)| match why.strip_prefix("n/a: ") {
-        Some(why) => format!("n/a: {}: {why}", list_signals(&signals, chosen)),
-        None => format!("{}: {why}.", list_signals(&signals, chosen)),
+    let merged = by_reason.into_iter().map(|(why, signals)| match why.strip_prefix("n/a: ") {
+        Some(why) => format!("n/a: {}: {why}", list_signals(&signals, sources_of)),
+        None => format!("{}: {why}.", list_signals(&signals, sources_of)),
     });
-    told.chain(name_several_sources(chosen, found)).collect()
+    merged.chain(several_sources_notes(sources_of, found)).collect()
 }
 
-/// Their names; where they are all that were told of a scope, and several, that scope's.
-fn list_signals(signals: &[String], chosen: &BTreeMap<Signal, BTreeSet<Source>>) -> String {
+/// The names of signals; several that are all signals of a scope become `scope.*`.
+fn list_signals(signals: &[String], sources_of: &BTreeMap<Signal, BTreeSet<Source>>) -> String {
     let mut names: Vec<String> = Vec::new();
     for signal in signals {
         let scope = signal.split('.').next().unwrap_or_default();
-        let told: Vec<&str> = chosen.keys().filter(|own| own.scope() == scope).map(|own| own.name()).collect();
-        let whole = told.len() > 1 && told.iter().all(|own| signals.iter().any(|named| named == own));
-        let name = if whole { format!("{scope}.*") } else { signal.clone() };
+        let of_scope: Vec<&str> = sources_of.keys().filter(|known| known.scope() == scope).map(|known| known.name()).collect();
+        let all = of_scope.len() > 1 && of_scope.iter().all(|known| signals.iter().any(|signal| signal == known));
+        let name = if all { format!("{scope}.*") } else { signal.clone() };
         if !names.contains(&name) {
             names.push(name);
         }
@@ -367,17 +379,17 @@ fn list_signals(signals: &[String], chosen: &BTreeMap<Signal, BTreeSet<Source>>)
     names.join(", ")
 }
 
-fn name_several_sources(chosen: &BTreeMap<Signal, BTreeSet<Source>>, found: &BTreeMap<Signal, SignalStat>) -> Vec<String> {
+fn several_sources_notes(sources_of: &BTreeMap<Signal, BTreeSet<Source>>, found: &BTreeMap<Signal, SignalStat>) -> Vec<String> {
     let mut by_sources: BTreeMap<&BTreeSet<Source>, Vec<&str>> = BTreeMap::new();
-    for (signal, sources) in chosen.iter().filter(|(signal, sources)| sources.len() > 1 && found.contains_key(signal)) {
+    for (signal, sources) in sources_of.iter().filter(|(signal, sources)| sources.len() > 1 && found.contains_key(signal)) {
         by_sources.entry(sources).or_default().push(signal.name());
     }
-    let line = |(sources, signals): (&BTreeSet<Source>, Vec<&str>)| {
+    let note = |(sources, signals): (&BTreeSet<Source>, Vec<&str>)| {
         let names: Vec<&str> = sources.iter().map(|source| source.name()).collect();
         let first = names.first().copied().unwrap_or_default();
-        format!("{}: told by {}; the values of {first} are taken.", signals.join(", "), names.join(" and "))
+        format!("{}: reported by {}; the values of {first} are used.", signals.join(", "), names.join(" and "))
     };
-    by_sources.into_iter().map(line).collect()
+    by_sources.into_iter().map(note).collect()
 }
 
 #[cfg(test)]

@@ -2,14 +2,14 @@
 //! choices, turns or inputs.
 
 use crate::CaseFacts;
-use crate::fixture::{case, facts, facts as case_facts, failed, outcome, stream, table};
-use crate::sample::sample;
+use crate::Sample;
+use crate::fixture::{TestRequest, case, facts, facts as case_facts, failed, outcome, sample_of, stream, table};
+use crate::sample::sample_case;
 use llmscen_core::check::{Check, Confidence, NoData, Of, Op, RequestLimit, Subject};
 use llmscen_core::load::{Arrival, Shape};
 use llmscen_core::manifest::Part;
 use llmscen_core::metric::{Metric, Scope, Stat};
 use llmscen_core::outcome::{Failure, FailureKind, Outcome, ServerTimes, Timeline, Usage};
-use llmscen_core::sample::{Row, Sample};
 use llmscen_core::server::Startup;
 use llmscen_core::telemetry::{Hardware, Reading, Recorded, Source};
 use llmscen_core::units::Nanos;
@@ -95,7 +95,7 @@ fn example(shape: Shape) -> Sample {
     // Starts of a server, told by rounds whose requests are others.
     let starts = [2500, 5000].map(|ready| Startup { ready: Nanos::from_millis(ready), ..Startup::default() });
     let parts = starts.map(|startup| Part { round: 9, startup: Some(startup), ..Part::default() });
-    sample(&table("a", &requests()).beside(vec![recorded]), &CaseFacts { parts: &parts, ..facts(&case) })
+    sample_case(&table("a", &requests()).with_telemetry(vec![recorded]), &CaseFacts { parts: &parts, ..facts(&case) })
 }
 
 fn near(computed: f64, told: &str) -> bool {
@@ -126,7 +126,7 @@ fn the_page_says_what_the_code_computes_of_a_case() {
     let seen = example(Shape::Closed { users: 2 });
     let open = example(Shape::Open { rate: 1.0, arrival: Arrival::Constant });
     let results = cells("<!-- results -->");
-    assert_eq!((seen.rows.len(), results.len()), (5, 33));
+    assert_eq!((seen.requests.len(), results.len()), (5, 33));
     for result in results {
         let computed = figure(if result[0] == "rate_offered" { &open } else { &seen }, result[0]);
         let close = computed.is_some_and(|value| near(value, result[1]));
@@ -142,10 +142,10 @@ fn the_page_says_what_the_code_computes_of_each_request() {
     assert_eq!(told.iter().map(|line| line[0]).collect::<BTreeSet<_>>(), per_request.map(|metric| metric.column()).collect());
     for (place, outcome) in outcomes.iter().enumerate() {
         let table = table("a", std::slice::from_ref(outcome));
-        let fact = table.rows_of_case("a")[0];
+        let row = table.rows_of_case("a")[0];
         for line in &told {
             let metric = Metric::ALL.iter().find(|metric| metric.column() == line[0]).unwrap();
-            let computed = if metric.per() == Scope::Gap { fact.gaps() } else { fact.metric(*metric).into_iter().collect() };
+            let computed = if metric.per() == Scope::Gap { row.gaps() } else { row.metric(*metric).into_iter().collect() };
             let words: Vec<&str> = line[place + 1].split_whitespace().collect();
             let close = words.len() == computed.len() && computed.iter().zip(&words).all(|(value, word)| near(*value, word));
             assert!(close, "{} of request {}: the page says {words:?}, the code {computed:?}", line[0], place + 1);
@@ -168,12 +168,16 @@ fn every_metric_is_defined_and_worked_out() {
 fn the_page_says_what_the_code_computes_of_rounds() {
     let rows = cells("<!-- rounds -->").into_iter().flat_map(|line| {
         let round = line[0].parse().unwrap();
-        let row =
-            move |word: &str| Row { round, ok: true, values: [(Metric::E2e, word.parse().unwrap())].into(), ..Row::default() };
+        let row = move |word: &str| TestRequest {
+            round,
+            ok: true,
+            values: vec![(Metric::E2e, word.parse().unwrap())],
+            ..TestRequest::default()
+        };
         line[1].split_whitespace().map(row).collect::<Vec<_>>()
     });
-    let sample = Sample { rows: rows.collect(), windows: vec![1.0; 2], ..Sample::default() };
-    let seen = &crate::repeats(&sample, &Shape::Closed { users: 1 })[0];
+    let sample = Sample { windows: vec![1.0; 2], ..sample_of(rows) };
+    let seen = &crate::round_variances(&sample, &Shape::Closed { users: 1 })[0];
     let told = cells("<!-- repeats -->");
     assert!(near(seen.within_sd.unwrap(), told[0][1]) && near(seen.between_sd.unwrap(), told[1][1]), "{seen:?}");
 }
@@ -188,17 +192,17 @@ fn two_choices() -> Outcome {
 }
 
 fn figures(rows: &[Outcome], shape: Shape) -> Sample {
-    sample(&table("a", rows), &case_facts(&case(shape)))
+    sample_case(&table("a", rows), &case_facts(&case(shape)))
 }
 
 fn value(sample: &Sample, row: usize, metric: Metric) -> Option<f64> {
-    sample.rows[row].values.get(&metric).copied()
+    sample.requests.iter().nth(row).unwrap().value(metric)
 }
 
 #[test]
 fn each_choice_has_its_own_pace() {
     let seen = figures(&[two_choices()], Shape::Closed { users: 1 });
-    assert_eq!(seen.rows[0].gaps, [20.0, 20.0, 20.0, 40.0]);
+    assert_eq!(seen.requests.iter().next().unwrap().gaps(), [20.0, 20.0, 20.0, 40.0]);
     // 40 + 60 ms over 6 tokens of which 2 were the first of their choice.
     assert_eq!((value(&seen, 0, Metric::Ttft), value(&seen, 0, Metric::Tpot)), (Some(50.0), Some(25.0)));
     let table = table("a", &[two_choices(), stream(1, 0, &[9, 19])]).frame(0..2).unwrap();
@@ -218,8 +222,8 @@ fn the_servers_own_count_of_an_event_is_its_weight() {
     (reply.usage.output, reply.timeline.weights) = (Some(10), vec![1, 7, 2]);
     let table = table("a", &[reply]);
     let facts = table.rows_of_case("a");
-    assert_eq!((0..3).map(|event| facts[0].event_weight(event)).collect::<Vec<_>>(), [1.0, 7.0, 2.0]);
-    assert_eq!((facts[0].tokens_in(0..2), facts[0].tokens_in(0..0)), (8.0, 0.0));
+    assert_eq!((0..3).map(|event| facts[0].tokens_of_event(event)).collect::<Vec<_>>(), [1.0, 7.0, 2.0]);
+    assert_eq!((facts[0].tokens_of_events(0..2), facts[0].tokens_of_events(0..0)), (8.0, 0.0));
 }
 
 #[test]

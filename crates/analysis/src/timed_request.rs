@@ -1,36 +1,35 @@
-//! The measured requests of a case with their instants since the start of the run: what other tools' files hold of single
-//! requests.
+//! The measured requests of a case with timestamps since the start of the run, for the export formats of other tools.
 
 use crate::CaseFacts;
 use crate::request_row::RequestRow;
-use crate::sample::given_up;
+use crate::sample::cancelled_by_stop;
 use crate::table::Table;
 use llmscen_core::check::RequestLimit;
 use llmscen_core::metric::Metric;
 use llmscen_core::outcome::FailureKind;
 use llmscen_core::units::Nanos;
 
-/// One measured request, read from the table; its instants count from the start of the run.
+/// One measured request; its timestamps count from the start of the run.
 #[derive(Clone, Copy, Debug)]
 pub struct TimedRequest<'a> {
     row: RequestRow<'a>,
-    /// Time zero of its round.
-    origin: u64,
+    /// Start of its round's clock, in nanoseconds after the start of the run.
+    origin_ns: u64,
 }
 
-/// The measured requests of a case, those of [`crate::sample()`], in the order of (round, seq, turn).
+/// The requests of [`crate::sample_case()`], ordered by (round, seq, turn).
 pub fn timed_requests<'a>(table: &'a Table, facts: &CaseFacts<'_>) -> Vec<TimedRequest<'a>> {
-    let measured = |row: &RequestRow<'_>| row.measured() && !given_up(row, facts);
+    let measured = |row: &RequestRow<'_>| row.measured() && !cancelled_by_stop(row, facts);
     let timed = |row: RequestRow<'a>| {
         let part = facts.parts.iter().find(|part| part.case == facts.case.id && part.round == row.round());
-        TimedRequest { row, origin: part.map_or(0, |part| part.origin_ns) }
+        TimedRequest { row, origin_ns: part.map_or(0, |part| part.origin_ns) }
     };
     table.rows_of_case(&facts.case.id).into_iter().filter(measured).map(timed).collect()
 }
 
 impl<'a> TimedRequest<'a> {
-    fn at(&self, stamp: u64) -> Nanos {
-        Nanos(self.origin + stamp)
+    fn since_start(&self, timestamp: u64) -> Nanos {
+        Nanos(self.origin_ns + timestamp)
     }
 
     /// Round of the case, from 0.
@@ -38,12 +37,12 @@ impl<'a> TimedRequest<'a> {
         self.row.round()
     }
 
-    /// The number of its session.
+    /// Number of its session.
     pub fn seq(&self) -> u64 {
         self.row.seq()
     }
 
-    /// Its turn in the session, from 0.
+    /// Turn in the session, from 0.
     pub fn turn(&self) -> u32 {
         self.row.turn()
     }
@@ -58,47 +57,47 @@ impl<'a> TimedRequest<'a> {
         self.row.ok()
     }
 
-    /// When it was due.
+    /// Scheduled send.
     pub fn intended(&self) -> Nanos {
-        self.at(self.row.intended())
+        self.since_start(self.row.intended())
     }
 
-    /// When it was sent; None: never.
+    /// Send time; None where it was never sent.
     pub fn sent(&self) -> Option<Nanos> {
-        self.row.sent().map(|stamp| self.at(stamp))
+        self.row.sent().map(|timestamp| self.since_start(timestamp))
     }
 
-    /// Its first token event; None: none came, or it was not streamed.
+    /// First token event; None without one, or where the reply was not streamed.
     pub fn first_token(&self) -> Option<Nanos> {
-        self.row.events().first().map(|stamp| self.at(*stamp))
+        self.row.events().first().map(|timestamp| self.since_start(*timestamp))
     }
 
-    /// Its last token event, likewise.
+    /// Last token event, as [`TimedRequest::first_token`].
     pub fn last_token(&self) -> Option<Nanos> {
-        self.row.events().last().map(|stamp| self.at(*stamp))
+        self.row.events().last().map(|timestamp| self.since_start(*timestamp))
     }
 
-    /// When it ended, well or not.
+    /// End of the request, failed or not.
     pub fn end(&self) -> Nanos {
-        self.at(self.row.end())
+        self.since_start(self.row.end())
     }
 
-    /// Token events.
+    /// Number of token events.
     pub fn events(&self) -> u64 {
         self.row.events().len() as u64
     }
 
-    /// How it failed, if so.
+    /// Kind of failure; None where it succeeded.
     pub fn failure(&self) -> Option<FailureKind> {
         self.row.failure()
     }
 
-    /// The message of the failure; empty where there was none.
+    /// Message of the failure; empty where it succeeded.
     pub fn message(&self) -> &'a str {
         self.row.message()
     }
 
-    /// One metric of the request, in its unit; None where it does not exist.
+    /// Value of a metric in its unit; None where it does not exist.
     pub fn get(&self, metric: Metric) -> Option<f64> {
         self.row.metric(metric)
     }
@@ -113,17 +112,17 @@ impl<'a> TimedRequest<'a> {
         self.get(Metric::OutputTokens)
     }
 
-    /// The gaps between its token events, milliseconds; none where it failed.
+    /// Gaps between its token events, in milliseconds; none where it failed.
     pub fn gaps(&self) -> Vec<f64> {
         if self.ok() { self.row.gaps() } else { Vec::new() }
     }
 
     /// Whether it is ok and meets every limit.
     pub fn meets(&self, limits: &[RequestLimit]) -> bool {
-        self.row.row().meets(limits)
+        self.row.meets(limits)
     }
 
-    /// From the sending to the last token, milliseconds; to the end where the reply was not streamed. None where it failed.
+    /// From the send to the last token in milliseconds, or to the end of a reply that was not streamed. None where it failed.
     pub fn answer_ms(&self) -> Option<f64> {
         match self.last_token().zip(self.sent()).filter(|_| self.ok()) {
             Some((last, sent)) => Some(last.since(sent).millis()),
@@ -131,8 +130,8 @@ impl<'a> TimedRequest<'a> {
         }
     }
 
-    /// What a request of this total latency, milliseconds, took for each output token after the first: (total − TTFT from
-    /// the sending) / (tokens − 1). None where one of them does not exist, or there is one token.
+    /// Time per output token after the first of a request with this total latency, in milliseconds: (total − service TTFT) /
+    /// (tokens − 1). None where a value does not exist, or there is one token.
     pub fn pace_ms(&self, total_ms: Option<f64>) -> Option<f64> {
         let steps = self.output_tokens().map(|tokens| tokens - 1.0).filter(|&steps| steps > 0.0)?;
         Some((total_ms? - self.get(Metric::TtftService)?) / steps)
@@ -147,7 +146,7 @@ mod tests {
     use llmscen_core::manifest::Part;
 
     #[test]
-    fn stamps_count_from_the_start_of_the_run() {
+    fn timestamps_count_from_the_start_of_the_run() {
         let rows = [warmup(outcome(0)), stream(1, 100, &[150, 170, 200]), outcome(2), failed(3, FailureKind::Dropped)];
         let parts = [Part { case: "a".into(), origin_ns: 5_000_000_000, ..Part::default() }];
         let case = case(Shape::Closed { users: 1 });

@@ -2,7 +2,7 @@
 
 use crate::format::{ABSENT, bytes, millis, number, plain};
 use crate::table::{Cell, Column, Row, Screen, Table};
-use llmscen_analysis::worked;
+use llmscen_analysis::batch_metrics;
 use llmscen_core::local::LocalPart;
 use llmscen_core::report::{CaseReport, Report, SpeedRow};
 use llmscen_core::sample::Distribution;
@@ -91,7 +91,7 @@ pub(super) fn batches(report: &Report) -> Table {
 }
 
 fn batch_row(index: usize, case: &CaseReport) -> Option<Row> {
-    let worked = worked(&case.local)?;
+    let worked = batch_metrics(&case.local)?;
     let quantile = |of: &Option<Distribution>, share| Cell::number(of.as_ref().and_then(|of| of.quantile(share)));
     let memory = |last: Option<u64>, peak: Option<u64>| match last.zip(peak) {
         Some((last, peak)) => Cell::figure(format!("{} / {}", bytes(last as f64), bytes(peak as f64)), peak as f64),
@@ -147,7 +147,7 @@ pub(super) fn speeds(report: &Report) -> Table {
 pub fn lines(report: &Report) -> Vec<String> {
     let figure = |raw: Option<f64>, unit: &str| raw.map_or_else(|| ABSENT.to_owned(), |raw| format!("{} {unit}", number(raw)));
     let line = |(_, case, part): Own<'_>| {
-        let (loaded, did) = (&part.loaded, worked(&case.local)?);
+        let (loaded, did) = (&part.loaded, batch_metrics(&case.local)?);
         let step = did.step_ms.as_ref().and_then(|step| step.quantile(0.50));
         let device = did.device_memory.1.map(|peak| format!(", {} on the device", bytes(peak as f64))).unwrap_or_default();
         let (prefill, decode) = (figure(did.prefill_tps.0, "tok/s"), figure(did.decode_tps.0, "tok/s"));
@@ -174,7 +174,7 @@ pub fn json(case: &CaseReport, distribution: impl Fn(&Distribution) -> Value) ->
     let Some(part) = case.local.first() else { return Value::Null };
     let loaded = &part.loaded;
     let of = |own: &Option<Distribution>| own.as_ref().map(&distribution);
-    let batches = worked(&case.local).map(|own| {
+    let batches = batch_metrics(&case.local).map(|own| {
         json!({
             "batches": own.batches,
             "requests": own.rows,

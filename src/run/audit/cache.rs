@@ -1,11 +1,11 @@
 //! Did prompts that are unique in this run come from the server's cache? Then an earlier run has sent them.
 
+use llmscen_analysis::{MeasuredRequest, Sample};
 use llmscen_core::dataset::{DatasetSpec, ShapeMode, Source};
 use llmscen_core::manifest::Part;
 use llmscen_core::metric::Metric;
 use llmscen_core::plan::Case;
 use llmscen_core::report::CACHED;
-use llmscen_core::sample::{Row, Sample};
 use llmscen_core::signal::Signal;
 use llmscen_report::format::percent;
 
@@ -26,25 +26,27 @@ pub(crate) struct Cached {
 /// By the usage of the replies; where they report nothing, by the server's metrics.
 pub(crate) fn cached(case: &Case, parts: &[&Part], sample: &Sample) -> Cached {
     // Servers leave the count out where it is 0.
-    let reported = sample.rows.iter().any(|row| row.ok && row.values.contains_key(&Metric::CachedTokens));
-    let known = |row: &&Row| reported && row.ok && row.prompt_tokens.is_some();
-    let sum = |rows: &[(&Row, f64)]| {
-        let cached = |(row, head): &(&Row, f64)| (row.values.get(&Metric::CachedTokens).copied().unwrap_or(0.0) - head).max(0.0);
-        let total: f64 = rows.iter().filter_map(|(row, _)| row.prompt_tokens).sum();
-        (total > 0.0).then(|| rows.iter().map(cached).sum::<f64>() / total)
+    let reported = sample.requests.iter().any(|request| request.ok() && request.value(Metric::CachedTokens).is_some());
+    let known = |request: &MeasuredRequest<'_>| reported && request.ok() && request.value(Metric::PromptTokens).is_some();
+    let sum = |requests: &[(MeasuredRequest<'_>, f64)]| {
+        let cached =
+            |(request, head): &(MeasuredRequest<'_>, f64)| (request.value(Metric::CachedTokens).unwrap_or(0.0) - head).max(0.0);
+        let total: f64 = requests.iter().filter_map(|(request, _)| request.value(Metric::PromptTokens)).sum();
+        (total > 0.0).then(|| requests.iter().map(cached).sum::<f64>() / total)
     };
-    let rows: Vec<(&Row, f64)> = sample.rows.iter().filter(known).map(|row| (row, 0.0)).collect();
+    let counted: Vec<(MeasuredRequest<'_>, f64)> = sample.requests.iter().filter(known).map(|request| (request, 0.0)).collect();
     let repeats = parts.iter().any(|part| part.rows_repeated > 0);
-    let head = |row: &Row| head(case, row, repeats);
-    let unique: Vec<(&Row, f64)> = rows.iter().filter_map(|(row, _)| Some((*row, head(row)?))).collect();
-    if !rows.is_empty() {
-        return Cached { share: sum(&rows), unique: sum(&unique) };
+    let head = |request| head(case, request, repeats);
+    let unique: Vec<(MeasuredRequest<'_>, f64)> =
+        counted.iter().filter_map(|(request, _)| Some((*request, head(*request)?))).collect();
+    if !counted.is_empty() {
+        return Cached { share: sum(&counted), unique: sum(&unique) };
     }
     let Some(rate) = sample.signals.get(&Signal::ServerPrefixCacheHitRate).and_then(|own| own.mean) else {
         return Cached::default();
     };
-    let heads: Option<Vec<f64>> = sample.rows.iter().map(head).collect();
-    let prompts: f64 = sample.rows.iter().filter_map(|row| row.prompt_tokens).sum();
+    let heads: Option<Vec<f64>> = sample.requests.iter().map(head).collect();
+    let prompts: f64 = sample.requests.values(Metric::PromptTokens).sum();
     let unique = heads.filter(|_| prompts > 0.0).map(|heads| (rate - heads.iter().sum::<f64>() / prompts).max(0.0));
     Cached { share: Some(rate), unique }
 }
@@ -58,10 +60,10 @@ pub(crate) fn is_unique(case: &Case) -> bool {
 }
 
 /// How many tokens a request's prompt may share with others by design; None where it need not be unique.
-fn head(case: &Case, row: &Row, repeats: bool) -> Option<f64> {
-    let group = row.group.as_deref();
+fn head(case: &Case, request: MeasuredRequest<'_>, repeats: bool) -> Option<f64> {
+    let group = request.group();
     let data = case.entry_of(group).map_or(&case.dataset, |entry| &entry.dataset);
-    if row.place.1 > 0 || !unique(data, repeats) {
+    if request.turn() > 0 || !unique(data, repeats) {
         return None;
     }
     let system = data.system.as_deref().filter(|_| !is_busted(data)).map_or(0.0, tokens);
@@ -112,6 +114,7 @@ pub(crate) fn reason(cached: Cached, limit: f64, case: &Case, seed: u64) -> Opti
 mod tests {
     use super::*;
     use crate::run::audit::tests::case as plain;
+    use llmscen_analysis::RequestFields;
     use llmscen_core::dataset::TextShape;
     use llmscen_core::request::Quantity;
     use llmscen_core::telemetry::SignalStat;
@@ -124,16 +127,23 @@ mod tests {
         Case { dataset: DatasetSpec::of(source), ..plain("http://10.0.0.1/v1") }
     }
 
+    /// Adds a request of 1000 prompt tokens.
+    fn push(sample: &mut Sample, turn: u32, cached: Option<f64>) {
+        let value = |metric| match metric {
+            Metric::PromptTokens => Some(1000.0),
+            Metric::CachedTokens => cached,
+            _ => None,
+        };
+        sample.requests.push(RequestFields { ok: true, turn, ..RequestFields::default() }, value, []);
+    }
+
     /// Requests of 1000 prompt tokens, of which so many were cached; each the given turn.
     fn rows(cached: &[f64], turn: u32) -> Sample {
-        let row = |cached: &f64| Row {
-            ok: true,
-            place: (0, turn),
-            prompt_tokens: Some(1000.0),
-            values: [(Metric::CachedTokens, *cached), (Metric::PromptTokens, 1000.0)].into(),
-            ..Row::default()
-        };
-        Sample { rows: cached.iter().map(row).collect(), ..Sample::default() }
+        let mut sample = Sample::default();
+        for cached in cached {
+            push(&mut sample, turn, Some(*cached));
+        }
+        sample
     }
 
     fn seen(case: &Case, sample: &Sample) -> (Option<f64>, Option<f64>) {
@@ -194,13 +204,12 @@ mod tests {
     fn the_servers_metrics_serve_where_its_replies_report_nothing() {
         let case = case(random(0));
         let mut silent = rows(&[], 0);
-        let row = Row { ok: true, prompt_tokens: Some(1000.0), ..Row::default() };
-        silent.rows = vec![row; 3];
+        (0..3).for_each(|_| push(&mut silent, 0, None));
         assert_eq!(seen(&case, &silent), (None, None));
         silent.signals.insert(Signal::ServerPrefixCacheHitRate, SignalStat { n: 5, mean: Some(0.564), ..SignalStat::default() });
         let (share, unique) = seen(&case, &silent);
         assert!(share == Some(0.564) && (unique.unwrap() - 0.5).abs() < 1e-9, "{unique:?}");
-        silent.rows[0].place = (0, 1);
+        push(&mut silent, 1, None);
         assert_eq!(seen(&case, &silent), (Some(0.564), None), "the rate is of all requests together");
     }
 }

@@ -1,5 +1,5 @@
 use super::*;
-use llmscen_analysis::Tagged;
+use llmscen_analysis::{RequestFields, Tagged};
 use llmscen_client::http::dropped;
 use llmscen_core::api::Api;
 use llmscen_core::call::Call;
@@ -11,7 +11,7 @@ use llmscen_core::manifest::Stall;
 use llmscen_core::metric::Stat;
 use llmscen_core::outcome::{Finish, Outcome, Phase, Usage};
 use llmscen_core::request::RequestSpec;
-use llmscen_core::sample::{Counts, Distribution, Row};
+use llmscen_core::sample::{Counts, Distribution};
 use llmscen_core::signal::Signal;
 use llmscen_core::target::{ModelShare, Pool, Target, Timeouts, Tls};
 use llmscen_core::telemetry::SignalStat;
@@ -77,8 +77,12 @@ pub(crate) fn of_subject(subject: Subject, op: Op, limit: f64) -> Check {
 
 /// Requests with these send delays, busy for 100 ms each.
 fn sample(lags: &[f64]) -> Sample {
-    let row = |lag: &f64| Row { values: [(Metric::ScheduleLag, *lag)].into(), busy_ms: 100.0, ..Row::default() };
-    Sample { rows: lags.iter().map(row).collect(), ..Sample::default() }
+    let mut sample = Sample::default();
+    for lag in lags {
+        let fields = RequestFields { busy_ms: 100.0, ..RequestFields::default() };
+        sample.requests.push(fields, |metric| (metric == Metric::ScheduleLag).then_some(*lag), []);
+    }
+    sample
 }
 
 /// A part whose only worker stalled over these spans, ms, and these shares of the time.
@@ -224,8 +228,9 @@ fn a_stored_run_without_a_list_of_stalls_keeps_its_rule() {
     // Its verdicts fall together.
     let mut case = case("http://x");
     case.checks = vec![check(Metric::ErrorRate, None, Op::Less, 0.5)];
-    let rows = Sample { rows: vec![Row { ok: true, ..Row::default() }; 40], ..Sample::default() };
-    let audited = Audited { case: &case, parts: &[&busy], rounds: 1, sample: &rows, limits: &limits, seed: Seed(1) };
+    let mut sample = Sample::default();
+    (0..40).for_each(|_| sample.requests.push(RequestFields { ok: true, ..RequestFields::default() }, |_| None, []));
+    let audited = Audited { case: &case, parts: &[&busy], rounds: 1, sample: &sample, limits: &limits, seed: Seed(1) };
     let facts = CaseFacts { case: &case, parts: std::slice::from_ref(&busy), until: None };
     let (verdicts, objectives) = audited.verdicts((&Table::default(), &facts), &audited.examine().1);
     assert_eq!((verdicts[0].ruling, objectives.len()), (Ruling::Invalid, 0));
@@ -302,7 +307,7 @@ fn judged(own: &Simulated, checks: &[Check]) -> Vec<(Verdict, ObjectiveAudit)> {
     let case = Case { checks: checks.to_vec(), ..case("http://10.0.0.1/v1") };
     let table = Table::build(own.outcomes.iter().map(|outcome| Tagged { case: "a", round: 0, shard: 0, outcome }));
     let facts = CaseFacts { case: &case, parts: &parts, until: None };
-    let sample = llmscen_analysis::sample(&table, &facts);
+    let sample = llmscen_analysis::sample_case(&table, &facts);
     let limits = AuditLimits::default();
     let audited = Audited { case: &case, parts: &[&parts[0]], rounds: 1, sample: &sample, limits: &limits, seed: Seed(7) };
     let (verdicts, objectives) = audited.verdicts((&table, &facts), &audited.examine().1);

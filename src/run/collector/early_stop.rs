@@ -3,7 +3,7 @@
 #[cfg(test)]
 mod tests;
 use crate::run::collector::live_metrics::Spans;
-use llmscen_analysis::judge;
+use llmscen_analysis::{MeasuredRequests, judge};
 use llmscen_core::early_stop::{Aborted, Ending, Saturated};
 use llmscen_core::load::{Shape, Warmup};
 use llmscen_core::outcome::{FailureKind, Outcome, Phase};
@@ -35,7 +35,7 @@ impl EarlyStop {
     pub fn over(case: &Case, round: u32, planned: Option<u64>) -> Option<EarlyStop> {
         let checks = case.checks.iter().enumerate();
         let limits: Vec<Limit> =
-            checks.filter_map(|(place, check)| Some(Limit { place: place as u32, watch: judge::Watch::over(check)? })).collect();
+            checks.filter_map(|(place, check)| Some(Limit { place: place as u32, watch: judge::Watch::new(check)? })).collect();
         let arrives = matches!(case.load.shape, Shape::Open { .. } | Shape::Replay { .. });
         let drift = (arrives && case.load.stop_when_saturated).then(Drift::default);
         let planned = measured(case, planned);
@@ -62,16 +62,16 @@ impl EarlyStop {
         }
         // What the tool itself gave up says nothing of the server.
         let told = measured && outcome.end.as_ref().err().is_none_or(|failure| failure.kind != FailureKind::Cancelled);
-        let row = told.then(|| llmscen_analysis::row(outcome, self.round));
-        let flags = self.limits.iter().map(|limit| row.as_ref().and_then(|row| limit.watch.breaks(row))).collect();
+        let requests = if told { MeasuredRequests::of_outcome(outcome, self.round) } else { MeasuredRequests::default() };
+        let flags = self.limits.iter().map(|limit| limit.watch.breaks(requests.iter().next()?)).collect();
         let at_s = outcome.timeline.end.secs();
         let (line, turns) = (&outcome.timeline, outcome.turns);
         let took = line.end.since(line.sent.unwrap_or(line.intended));
         self.order.add((outcome.seq, outcome.turn), Ended { turns, at: line.end, flags }, took);
         while let Some(flags) = self.order.next() {
             for (limit, breaks) in self.limits.iter_mut().zip(flags) {
-                if breaks.is_some_and(|breaks| limit.watch.take(breaks)) {
-                    let (check, (n, breaking)) = (limit.watch.check(), limit.watch.seen());
+                if breaks.is_some_and(|breaks| limit.watch.add(breaks)) {
+                    let (check, (n, breaking)) = (limit.watch.check(), limit.watch.counts());
                     let allowed = check.allowed().unwrap_or_default();
                     let alpha = check.abort.map_or(0.0, |abort| abort.alpha);
                     let (after, planned, expr) = (self.after, self.planned, check.expr.clone());

@@ -1,6 +1,6 @@
 //! Watches a probe of a search while it runs, and says when nothing can save it any more.
 
-use llmscen_analysis::{Builder, CaseFacts, judge, sample};
+use llmscen_analysis::{Builder, CaseFacts, judge, sample_case};
 use llmscen_core::check::{Check, Confidence};
 use llmscen_core::outcome::{Outcome, Phase};
 use llmscen_core::plan::Case;
@@ -59,8 +59,8 @@ impl FutilityStop {
         }
         self.next *= 2;
         let facts = CaseFacts { case: &self.case, parts: &[], until: None };
-        let seen = sample(&rows.before(self.first_out), &facts);
-        self.hopeless = judge::hopeless(&self.checks, &seen, &mut self.looks);
+        let seen = sample_case(&rows.before(self.first_out), &facts);
+        self.hopeless = judge::is_futile(&self.checks, &seen, &mut self.looks);
         self.hopeless
     }
 

@@ -306,7 +306,7 @@ fn gaps(tokens: &[Nanos], choices: &[u32]) -> Vec<Nanos> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use llmscen_analysis::row;
+    use llmscen_analysis::MeasuredRequests;
     use llmscen_client::http::dropped;
     use llmscen_core::call::Call;
     use llmscen_core::metric::Metric;
@@ -404,11 +404,13 @@ mod tests {
         for outcome in
             [request(Phase::Measured, &[30, 32, 32, 50], ok()), choices, whole, request(Phase::Measured, &[20], Err(left()))]
         {
-            let (seen, row) = (RequestSpans::of(&outcome), row(&outcome, 0));
+            let seen = RequestSpans::of(&outcome);
+            let requests = MeasuredRequests::of_outcome(&outcome, 0);
+            let request = requests.iter().next().unwrap();
             let ms = |span: Option<Nanos>| span.map(Nanos::millis);
-            assert_eq!(ms(seen.ttft), row.values.get(&Metric::Ttft).copied());
-            assert_eq!(ms(seen.e2e), row.values.get(&Metric::E2e).copied());
-            assert_eq!(seen.gaps.iter().map(|gap| gap.millis()).collect::<Vec<_>>(), row.gaps);
+            assert_eq!(ms(seen.ttft), request.value(Metric::Ttft));
+            assert_eq!(ms(seen.e2e), request.value(Metric::E2e));
+            assert_eq!(seen.gaps.iter().map(|gap| gap.millis()).collect::<Vec<_>>(), request.gaps());
         }
     }
 

@@ -4,14 +4,14 @@ use crate::run::error::RunError;
 use crate::run::outputs::recover::{damage, recover};
 use crate::run::outputs::summarize::{summarize, with_stages};
 use crate::store::RunDir;
-use llmscen_analysis::judge;
+use llmscen_analysis::{Sample, judge};
 use llmscen_core::baseline::{Baseline, BaselineCase, BaselineRun, Figure, LEVELS};
 use llmscen_core::check::{Check, Confidence, NoData, Of, Op, Subject};
 use llmscen_core::labels::Labels;
 use llmscen_core::metric::{Metric, Scope, Stat};
 use llmscen_core::plan::{Case, Plan};
 use llmscen_core::report::{Report, RunVerdict};
-use llmscen_core::sample::{Distribution, Sample};
+use llmscen_core::sample::Distribution;
 use llmscen_scenario::Input;
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -42,7 +42,7 @@ pub fn baseline_of_run(plan: &mut Plan, folder: &RunDir) -> Result<(Baseline, Op
     let mut cases = Vec::new();
     for case in &plan.cases {
         cases.extend(with_stages(case, &table, &manifest, |table, facts, _| {
-            baseline_of_case(facts.case, &llmscen_analysis::sample(table, facts), facts.parts.len())
+            baseline_of_case(facts.case, &llmscen_analysis::sample_case(table, facts), facts.parts.len())
         }));
     }
     let machine = &manifest.machine;

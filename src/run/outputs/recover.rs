@@ -29,7 +29,7 @@ pub fn recover(plan: &mut Plan, folder: &RunDir) -> Result<(Table, Manifest), Ru
         let path = folder.file(ROWS);
         let rows = File::open(&path).map_err(|source| StoreError::Read { path: path.clone(), source })?;
         let table = Table::read_parquet(BufReader::new(rows)).map_err(|source| RunError::Rows { path, source })?;
-        return Ok((settle_table(table, plan).beside(readings(folder)?), manifest));
+        return Ok((settle_table(table, plan).with_telemetry(readings(folder)?), manifest));
     }
     let why = match () {
         () if folder.is_live() => LIVE,
@@ -52,7 +52,7 @@ pub fn recover(plan: &mut Plan, folder: &RunDir) -> Result<(Table, Manifest), Ru
             manifest.notes.push(note);
         }
     }
-    Ok((settle_table(table, plan).beside(readings(folder)?), manifest))
+    Ok((settle_table(table, plan).with_telemetry(readings(folder)?), manifest))
 }
 
 /// What was read beside the requests; nothing, where nothing was.
@@ -86,7 +86,7 @@ pub struct Replayed {
 
 /// The rows of a run with the starts of its open loops marked. A search discards the starts of its probes itself.
 pub fn settle_table(table: Table, plan: &Plan) -> Table {
-    if plan.quests.is_empty() { table.settled(&plan.cases) } else { table }
+    if plan.quests.is_empty() { table.mark_starts(&plan.cases) } else { table }
 }
 
 /// Reads the journal of a run. `unwritten`: outcomes that may be missing in it. `why`: what rounds without an end are cut short by.
@@ -95,7 +95,7 @@ pub fn settle_table(table: Table, plan: &Plan) -> Table {
 /// It cannot be read.
 pub fn replay(plan: &Plan, journal: &Path, unwritten: &[Placed], why: &str) -> Result<Replayed, RunError> {
     let mut rows =
-        Replay { plan, builder: Builder::of_cases(plan.cases.iter().map(|case| case.id.as_str())), first: BTreeMap::new() };
+        Replay { plan, builder: Builder::with_cases(plan.cases.iter().map(|case| case.id.as_str())), first: BTreeMap::new() };
     let mut parts: Vec<Part> = Vec::new();
     let mut written = HashSet::new();
     let mut reader = journal::Reader::open(journal)?;

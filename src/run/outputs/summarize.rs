@@ -3,7 +3,7 @@
 use crate::run::audit::{Audited, caution, unseen_cache};
 use crate::run::outputs::hints::hints;
 use crate::run::search;
-use llmscen_analysis::{CaseFacts, Table, judge};
+use llmscen_analysis::{CaseFacts, Sample, Table, judge};
 use llmscen_core::chart_data::Pictures;
 use llmscen_core::check::Verdict;
 use llmscen_core::early_stop::{Aborted, Ending, Saturated};
@@ -11,7 +11,6 @@ use llmscen_core::local::LocalPart;
 use llmscen_core::manifest::{Manifest, Part};
 use llmscen_core::plan::{Case, Excerpt, Plan};
 use llmscen_core::report::{Audit, CaseReport, DatasetEnd, Discarded, OFF_PLAN, Report, RunVerdict, Timelines};
-use llmscen_core::sample::Sample;
 use llmscen_core::search::SearchReport;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -35,8 +34,8 @@ pub(crate) fn cases_that_ran<'a>(plan: &'a Plan, manifest: &Manifest) -> Vec<&'a
 pub(crate) fn conclude(plan: &Plan, manifest: Manifest, mut cases: Vec<CaseReport>, searches: Vec<SearchReport>) -> Report {
     let verdict = match &manifest.error {
         Some(_) => RunVerdict::Error,
-        None if searches.is_empty() => judge::overall(&cases),
-        None => judge::found(&searches, &cases),
+        None if searches.is_empty() => judge::run_verdict(&cases),
+        None => judge::search_verdict(&searches, &cases),
     };
     if verdict == RunVerdict::Error && !manifest.interrupted {
         cases.iter_mut().for_each(without_success);
@@ -82,7 +81,7 @@ pub(crate) fn with_stages<T>(
         .map(|stage| {
             let parts: Vec<Part> = parts.iter().map(|part| restrict_to_stage(part, &stage)).collect();
             let facts = CaseFacts { case: &stage.case, parts: &parts, until: Some(stage.until) };
-            work(&table.excerpt(&case.id, &stage), &facts, Some(&whole))
+            work(&table.stage_rows(&case.id, &stage), &facts, Some(&whole))
         })
         .collect();
     std::iter::once(whole).chain(stages).collect()
@@ -129,7 +128,7 @@ pub(crate) struct Judged {
 /// Judges a case, or a stage, which did not happen as planned where the `whole` did not.
 pub(crate) fn judge_case(plan: &Plan, table: &Table, facts: &CaseFacts<'_>, whole: &[String]) -> Judged {
     let (case, parts) = (facts.case, facts.parts.iter().collect::<Vec<_>>());
-    let sample = llmscen_analysis::sample(table, facts);
+    let sample = llmscen_analysis::sample_case(table, facts);
     let rounds = if plan.quests.is_empty() { plan.rounds } else { parts.len() as u32 };
     let audited = Audited { case, parts: &parts, rounds, sample: &sample, limits: &plan.audit, seed: plan.seed };
     let (mut audit, mut findings) = audited.examine();
@@ -138,15 +137,15 @@ pub(crate) fn judge_case(plan: &Plan, table: &Table, facts: &CaseFacts<'_>, whol
     findings.all.extend(inherited.iter().cloned());
     audit.reasons.extend(inherited);
     audit.valid = audit.reasons.is_empty();
-    let each = |part: &Part| llmscen_analysis::round_sample(table, facts, part.round);
+    let each = |part: &Part| llmscen_analysis::sample_round(table, facts, part.round);
     let restarted = Part::restarted(facts.parts);
     let rounds = if restarted { facts.parts.iter().map(each).collect() } else { Vec::new() };
     let verdicts: Vec<Verdict>;
     (verdicts, audit.objectives) = audited.verdicts((table, facts), &findings);
-    let verdicts = verdicts.into_iter().map(|verdict| judge::by_rounds(verdict, &rounds)).collect();
+    let verdicts = verdicts.into_iter().map(|verdict| judge::confirm_by_rounds(verdict, &rounds)).collect();
     let (aborted, saturated) = endings(&parts);
     let verdicts = match &aborted {
-        Some(lost) => judge::given_up(verdicts, lost),
+        Some(lost) => judge::aborted_verdicts(verdicts, lost),
         None => verdicts,
     };
     Judged { sample, audit, verdicts, aborted, saturated }
@@ -157,13 +156,13 @@ fn summarize_case(plan: &Plan, table: &Table, facts: &CaseFacts<'_>, whole: &[St
     let (case, parts) = (facts.case, facts.parts.iter().collect::<Vec<_>>());
     let Judged { sample, audit, verdicts, aborted, saturated } = judge_case(plan, table, facts, whole);
     let (load_value, load_axis) = case.load.shape.size();
-    let repeats = llmscen_analysis::repeats(&sample, &case.load.shape);
-    let groups = llmscen_analysis::groups(case, &sample);
+    let repeats = llmscen_analysis::round_variances(&sample, &case.load.shape);
+    let groups = llmscen_analysis::group_reports(case, &sample);
     let local: Vec<LocalPart> = parts.iter().filter_map(|part| part.local.clone()).collect();
     // The stamps of a model in this process are its own thread's: no stall of a worker thread is in them.
     let caution = caution(&audit, &sample).filter(|_| local.is_empty());
     let unseen = unseen_cache(&audit, case).filter(|_| facts.until.is_none());
-    let discarded = llmscen_analysis::discarded(table, &case.id);
+    let discarded = llmscen_analysis::discarded_start(table, &case.id);
     let dataset_end = dataset_end(facts, &sample, discarded);
     let ended = dataset_end.map(|end| format!("{}.", end.to_string().replacen('t', "T", 1)));
     let start = discarded.map(|own| {
@@ -185,20 +184,20 @@ fn summarize_case(plan: &Plan, table: &Table, facts: &CaseFacts<'_>, whole: &[St
         rounds: parts.len() as u32,
         restarted: Part::restarted(facts.parts),
         cdfs: llmscen_analysis::cdfs(&sample),
-        speed: llmscen_analysis::speed(case, &groups, &local),
+        speed: llmscen_analysis::speed_table(case, &groups, &local),
         groups,
         token_source: llmscen_analysis::token_source(table, &case.id),
         prompt_lengths: llmscen_analysis::prompt_lengths(table, &case.id),
-        failures: llmscen_analysis::failures(table, facts),
+        failures: llmscen_analysis::failure_examples(table, facts),
         // What a stage looks like over time is seen in the whole.
         timelines: if facts.until.is_some() { Timelines::default() } else { llmscen_analysis::timelines(table, facts) },
-        pictures: if facts.until.is_some() { Pictures::default() } else { llmscen_analysis::pictures(table, facts) },
+        pictures: if facts.until.is_some() { Pictures::default() } else { llmscen_analysis::chart_data(table, facts) },
         notes: told.chain(caution).chain(unseen).collect(),
         repeats,
         counts: sample.counts,
         scalars: sample.scalars,
         distributions: sample.distributions,
-        telemetry: llmscen_analysis::telemetry::telemetry(table, facts),
+        telemetry: llmscen_analysis::telemetry::summarize(table, facts),
         startups: parts.iter().filter_map(|part| part.startup.clone()).collect(),
         server_ends: parts.iter().filter_map(|part| Some((part.round, part.server_end.clone()?))).collect(),
         local,
@@ -213,7 +212,7 @@ fn summarize_case(plan: &Plan, table: &Table, facts: &CaseFacts<'_>, whole: &[St
 
 /// Where the data ended a case before the requests that its load asks for. A stage's case has that.
 fn dataset_end(facts: &CaseFacts<'_>, sample: &Sample, discarded: Option<Discarded>) -> Option<DatasetEnd> {
-    let measured = sample.rows.iter().filter(|row| row.place.1 == 0).count() as u64;
+    let measured = sample.requests.iter().filter(|request| request.turn() == 0).count() as u64;
     let after = measured + discarded.map_or(0, |own| own.requests);
     let planned = facts.case.load.requests.map(|requests| requests * facts.parts.len() as u64);
     let ended = facts.until.is_none() && facts.parts.iter().any(|part| part.dataset_ended);
@@ -238,7 +237,7 @@ fn notes(table: &Table, facts: &CaseFacts<'_>, parts: &[&Part]) -> Vec<String> {
         Ending::TargetLost(lost) => Some(format!("{lost}. Requests that were cancelled then are not part of any metric.")),
         Ending::AllFailed(failed) => Some(format!("{failed}. Requests that were cancelled then are not part of any metric.")),
     };
-    parts.iter().filter_map(said).chain(llmscen_analysis::notes(table, facts)).collect()
+    parts.iter().filter_map(said).chain(llmscen_analysis::token_notes(table, facts)).collect()
 }
 
 /// Why a case was not measured to its end.
@@ -290,7 +289,7 @@ pub fn without_success(report: &mut CaseReport) {
 
 fn reject(report: &mut CaseReport, why: &str) {
     let some = report.counts.ok + report.counts.abandoned > 0;
-    report.verdicts = judge::not_measured(std::mem::take(&mut report.verdicts), some, why);
+    report.verdicts = judge::unmeasured_verdicts(std::mem::take(&mut report.verdicts), some, why);
     // The headline names the reason, and it is not a fault of the load generator.
     report.audit.reasons.retain(|reason| !reason.starts_with(OFF_PLAN));
     report.audit.valid = report.audit.reasons.is_empty();

@@ -1,11 +1,10 @@
 //! How much of the scenario a probe is, and whether its load was too much whatever its limits say.
 
-use llmscen_analysis::judge;
+use llmscen_analysis::{Sample, judge};
 use llmscen_core::check::Check;
 use llmscen_core::load::{Shape, Warmup};
 use llmscen_core::metric::Metric;
 use llmscen_core::plan::Case;
-use llmscen_core::sample::Sample;
 use llmscen_core::search::CapacitySearch;
 use llmscen_core::stats::trend::slower;
 use llmscen_core::units::Nanos;
@@ -23,7 +22,7 @@ pub(crate) fn share(case: &Case, quest: &CapacitySearch, part: f64) -> f64 {
     let of_all = |requests: u64| case.load.requests.map_or(0.0, |all| requests as f64 / all.max(1) as f64);
     // Of an entry of a mix only its share is about the limit.
     let own = |check: &Check| case.entry_of(check.group()).map_or(1.0, |entry| case.share_of(entry));
-    let all_for = |check: &Check| Some((judge::needed(check)? as f64 / own(check)).ceil() as u64);
+    let all_for = |check: &Check| Some((judge::required_samples(check)? as f64 / own(check)).ceil() as u64);
     let decided = of_all(case.checks.iter().filter_map(all_for).max().unwrap_or(1)).min(1.0);
     match case.load.shape {
         _ if matches!(quest.spec.vary.as_str(), "load.requests" | "load.sessions" | "load.duration") => 1.0,
@@ -62,14 +61,14 @@ pub(crate) fn reduced(case: &Case, share: f64) -> Case {
 /// By how many scores the replies of an open loop got slower; None of other loads.
 pub(crate) fn outrun(case: &Case, sample: &Sample) -> Option<f64> {
     let Shape::Open { rate, .. } = case.load.shape else { return None };
-    let waits: Vec<f64> = sample.rows.iter().filter_map(|row| row.values.get(&Metric::E2e).copied()).collect();
+    let waits: Vec<f64> = sample.requests.values(Metric::E2e).collect();
     slower(&waits, rate)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use llmscen_core::sample::Row;
+    use llmscen_analysis::RequestFields;
     use llmscen_scenario::{Input, load};
     use std::collections::BTreeMap;
     use std::path::Path;
@@ -137,9 +136,15 @@ mod tests {
     fn a_queue_that_only_grows_is_no_capacity() {
         let open = "load: { rate: 50/s, requests: 300 }\nsearch: { vary: load.rate, range: [50, 51] }";
         let case = requests(open, "", "ttft.p50 < 1s", (0, 1.0));
-        let row = |wait: f64| Row { ok: true, values: [(Metric::E2e, wait)].into(), ..Row::default() };
-        let of =
-            |growth: f64| Sample { rows: (0..300).map(|i| row(100.0 + growth * f64::from(i))).collect(), ..Sample::default() };
+        let of = |growth: f64| {
+            let mut sample = Sample::default();
+            for i in 0..300 {
+                let wait = 100.0 + growth * f64::from(i);
+                let fields = RequestFields { ok: true, ..RequestFields::default() };
+                sample.requests.push(fields, |metric| (metric == Metric::E2e).then_some(wait), []);
+            }
+            sample
+        };
         // Served at 40/s: each request waits 5 ms longer, 500 ms over a hundred of them.
         assert!((outrun(&case, &of(5.0)).unwrap() - 2.5).abs() < 1e-9);
         assert_eq!(outrun(&case, &of(0.0)), Some(0.0));

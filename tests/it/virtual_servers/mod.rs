@@ -11,9 +11,8 @@ mod truths;
 
 use batch::{Batch, Load};
 use llmscen_analysis::judge::LoadKind;
-use llmscen_analysis::truncation;
+use llmscen_analysis::{Amounts, Flow, RequestFields, Sample, truncation};
 use llmscen_core::metric::Metric;
-use llmscen_core::sample::{Amounts, Flow, Row, Sample};
 use llmscen_core::stats::long_run::BINS;
 pub use objective::{Objective, objectives};
 use queue::Queue;
@@ -158,9 +157,13 @@ impl Server {
         let until = if free.is_finite() { free } else { last };
         let windows = vec![measured().map(end).fold(first, f64::max) - first];
         let mut sample = Sample { windows, sending: vec![until - from], ..Sample::default() };
-        sample.flows = vec![Flow { like: Row::default(), bins: arrivals(&served, (from, until)) }];
+        sample.flows = vec![Flow { bins: arrivals(&served, (from, until)), ..Flow::default() }];
         sample.scalars.extend(self.rate().map(|rate| (Metric::RateOffered, rate)));
-        sample.rows = served.into_iter().filter(|row| row.measured).enumerate().map(|(place, own)| row(place, own)).collect();
+        served
+            .iter()
+            .filter(|served| served.measured)
+            .enumerate()
+            .for_each(|(session, served)| push(&mut sample, session, served));
         sample
     }
 
@@ -196,22 +199,16 @@ fn arrivals(served: &[Served], (from, until): (f64, f64)) -> BTreeMap<u16, Amoun
     bins
 }
 
-fn row(place: usize, own: Served) -> Row {
-    let Served { scheduled_s, ttft_ms, e2e_ms, ok, prompt, tokens, gaps, .. } = own;
-    let mut values = vec![(Metric::Ttft, ttft_ms), (Metric::E2e, e2e_ms)];
-    if tokens > 1 {
-        values.push((Metric::Tpot, (e2e_ms - ttft_ms) / f64::from(tokens - 1)));
-    }
-    Row {
-        place: (place as u64, 0),
-        turns: 1,
-        ok,
-        prompt_tokens: Some(f64::from(prompt)),
-        output_tokens: Some(f64::from(tokens)),
-        values: values.into_iter().filter(|_| ok).collect(),
-        gaps: if ok { gaps } else { Vec::new() },
-        scheduled_s,
-        busy_ms: e2e_ms,
-        ..Row::default()
-    }
+fn push(sample: &mut Sample, session: usize, served: &Served) {
+    let Served { scheduled_s, ttft_ms, e2e_ms, ok, prompt, tokens, ref gaps, .. } = *served;
+    let value = |metric| match metric {
+        Metric::PromptTokens => Some(f64::from(prompt)),
+        Metric::OutputTokens => Some(f64::from(tokens)),
+        Metric::Ttft => Some(ttft_ms).filter(|_| ok),
+        Metric::E2e => Some(e2e_ms).filter(|_| ok),
+        Metric::Tpot => Some((e2e_ms - ttft_ms) / f64::from(tokens - 1)).filter(|_| ok && tokens > 1),
+        _ => None,
+    };
+    let fields = RequestFields { session: session as u64, ok, scheduled_s, busy_ms: e2e_ms, ..RequestFields::default() };
+    sample.requests.push(fields, value, gaps.iter().copied().filter(|_| ok));
 }

@@ -5,7 +5,7 @@ mod chart_data {
     use llmscen_core::outcome::{FailureKind, Outcome};
 
     fn drawn(rows: &[Outcome]) -> Pictures {
-        super::super::pictures(&table("a", rows), &facts(&case(Shape::Closed { users: 1 })))
+        super::super::chart_data(&table("a", rows), &facts(&case(Shape::Closed { users: 1 })))
     }
 
     #[test]
@@ -70,7 +70,7 @@ mod timelines {
         let rows: Vec<_> = (0..300).map(|k| stream(k, k * 100, &[k * 100 + 30, k * 100 + 90])).collect();
         let seen = drawn(&rows).output_tps;
         let width = seen[1].0 - seen[0].0;
-        assert_eq!(seen.len(), MOST_BINS);
+        assert_eq!(seen.len(), MAX_BINS);
         assert!((seen.iter().map(|point| point.1 * width).sum::<f64>() - 600.0).abs() < 1e-6);
     }
 
@@ -78,8 +78,8 @@ mod timelines {
     fn many_steps_keep_their_peak_and_their_end() {
         let mut steps: Vec<(u64, u32)> = (0..10_000).map(|k| (k, u32::from(k % 2 == 0))).collect();
         steps[7777].1 = 9;
-        let thin = thinned_steps(&Flight(steps));
-        assert!(thin.len() <= MOST_STEPS + 1 && thin.iter().any(|step| step.1 == 9.0));
+        let thin = thin_steps(&InFlight(steps));
+        assert!(thin.len() <= MAX_STEPS + 1 && thin.iter().any(|step| step.1 == 9.0));
         assert_eq!(thin.last(), Some(&(secs(9999), 0.0)));
     }
 
@@ -159,7 +159,7 @@ mod by_token {
     fn bands(rows: &[Outcome]) -> Vec<Band> {
         let table = table("a", rows);
         let facts = table.rows_of_case("a");
-        Gaps::of(facts.iter()).bands()
+        Gaps::collect(facts.iter()).bands()
     }
 
     #[test]
@@ -184,19 +184,19 @@ mod by_token {
     #[test]
     fn long_replies_are_cut_finely_at_their_start() {
         for longest in [0, 1, 2, 65, 66, 1000, 8192, 1_000_000] {
-            let edges = place_edges(longest);
-            assert!(edges.len() <= PLACE_STEPS + 1, "{longest}: {}", edges.len());
+            let edges = position_edges(longest);
+            assert!(edges.len() <= MAX_POSITION_STEPS + 1, "{longest}: {}", edges.len());
             assert!(edges.windows(2).all(|pair| pair[0] < pair[1]));
             assert_eq!((edges[0], *edges.last().unwrap()), (2, longest.max(1) + 1));
         }
-        assert_eq!(place_edges(1000)[..4], [2, 3, 4, 5]);
+        assert_eq!(position_edges(1000)[..4], [2, 3, 4, 5]);
     }
 
     #[test]
     fn nothing_is_lost_when_they_are_pooled() {
         let table = table("a", &[stream(0, 0, &[10, 40, 50]), stream(1, 0, &[10, 30])]);
         let facts = table.rows_of_case("a");
-        let mut all = Gaps::of(facts.iter()).pooled();
+        let mut all = Gaps::collect(facts.iter()).pooled();
         all.sort_by(f64::total_cmp);
         assert_eq!(all, [10.0, 20.0, 30.0]);
     }
@@ -204,7 +204,7 @@ mod by_token {
 
 mod cdf {
     use super::super::*;
-    use llmscen_core::sample::Row;
+    use crate::fixture::TestRequest;
 
     #[test]
     fn few_values_are_all_drawn() {
@@ -223,8 +223,8 @@ mod cdf {
 
     #[test]
     fn only_what_exists_has_a_curve() {
-        let row = Row { ok: true, gaps: vec![1.0, 2.0], ..Row::default() };
-        let drawn = cdfs(&Sample { rows: vec![row], ..Sample::default() });
+        let row = TestRequest { ok: true, gaps: vec![1.0, 2.0], ..TestRequest::default() };
+        let drawn = cdfs(&crate::fixture::sample_of([row]));
         assert_eq!(drawn.into_keys().collect::<Vec<_>>(), [Metric::Itl]);
     }
 }

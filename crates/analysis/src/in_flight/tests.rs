@@ -5,9 +5,9 @@ mod in_flight {
 
     const MS: u64 = 1_000_000;
 
-    fn flight(rows: &[(u64, u64)]) -> Flight {
+    fn flight(rows: &[(u64, u64)]) -> InFlight {
         let rows: Vec<_> = rows.iter().enumerate().map(|(seq, &(sent, end))| stream(seq as u64, sent, &[end])).collect();
-        Flight::of(&table("a", &rows).rows_of_case("a"))
+        InFlight::count(&table("a", &rows).rows_of_case("a"))
     }
 
     #[test]
@@ -24,7 +24,7 @@ mod in_flight {
     #[test]
     fn what_was_never_sent_was_never_in_flight() {
         let table = table("a", &[failed(0, FailureKind::Dropped)]);
-        assert_eq!(Flight::of(&table.rows_of_case("a")).0, [(0, 0)]);
+        assert_eq!(InFlight::count(&table.rows_of_case("a")).0, [(0, 0)]);
     }
 
     #[test]
@@ -49,7 +49,7 @@ mod steady {
         let (table, case) = (table("a", rows), case(shape.clone()));
         let rows = table.rows_of_case("a");
         let round = rounds(&rows, &facts(&case))[0];
-        steady(&round, &Flight::of(round.rows), &shape)
+        steady_state(&round, &InFlight::count(round.rows), &shape)
     }
 
     #[test]
@@ -67,8 +67,9 @@ mod steady {
         let (table, case) = (table("a", &rows), case(Shape::Closed { users: 2 }));
         let rows = table.rows_of_case("a");
         let round = rounds(&rows, &facts(&case))[0];
-        let of =
-            |shape: &Shape, part: Option<Part>| extent(&Round { part: part.as_ref(), ..round }, &Flight::of(round.rows), shape);
+        let of = |shape: &Shape, part: Option<Part>| {
+            steady_extent(&Round { part: part.as_ref(), ..round }, &InFlight::count(round.rows), shape)
+        };
         let until = |ms: u64| Part { sending_until_ns: Some(ms * 1_000_000), ..Part::default() };
         let (closed, open) = (Shape::Closed { users: 2 }, Shape::Open { rate: 9.0, arrival: Arrival::Poisson });
         assert_eq!(of(&closed, Some(until(80))), Some((10_000_000, 70_000_000)));
@@ -77,7 +78,7 @@ mod steady {
         // The level is 1 for 50 of 90 ms, so that is an open loop's plateau.
         assert_eq!(of(&open, Some(until(90))), Some((0, 90_000_000)));
         assert_eq!(of(&Shape::Burst, Some(until(0))), None);
-        assert_eq!(extent(&round, &Flight(vec![(0, 0)]), &open), None);
+        assert_eq!(steady_extent(&round, &InFlight(vec![(0, 0)]), &open), None);
     }
 
     #[test]
@@ -86,7 +87,7 @@ mod steady {
             let rows: Vec<_> = (0..2000).map(|seq| stream(seq, 10 * seq, &[10 * seq + wait(seq)])).collect();
             let (table, case) = (table("a", &rows), case(shape.clone()));
             let rows = table.rows_of_case("a");
-            extent(&rounds(&rows, &facts(&case))[0], &Flight::of(&rows), shape).is_some()
+            steady_extent(&rounds(&rows, &facts(&case))[0], &InFlight::count(&rows), shape).is_some()
         };
         let open = Shape::Open { rate: 100.0, arrival: Arrival::Constant };
         assert!(of(&open, |seq| 50 + seq % 7) && !of(&open, |seq| 50 + 5 * seq + seq % 7));
@@ -114,6 +115,6 @@ mod steady {
 
     #[test]
     fn spans_that_touch_are_one() {
-        assert_eq!(joined([(0, 5), (5, 9), (12, 13)].into_iter()), [(0, 9), (12, 13)]);
+        assert_eq!(merge_adjacent([(0, 5), (5, 9), (12, 13)].into_iter()), [(0, 9), (12, 13)]);
     }
 }

@@ -1,74 +1,77 @@
-//! What a check is judged by, taken from the rows of a sample.
+//! The values of a sample that a check is judged by, and their point estimate.
 
 use crate::judge::ratio::{self, Units};
-use llmscen_core::check::{Check, Of, RequestLimit, Subject};
-use llmscen_core::metric::{Metric, Scope, Stat};
-use llmscen_core::mix::within;
-use llmscen_core::sample::{Row, Sample};
+use crate::measured_requests::{MeasuredRequest, MeasuredRequests};
+use crate::sample::{Sample, values};
+use llmscen_core::check::{Check, Of, Op, RequestLimit, Subject};
+use llmscen_core::metric::{Metric, Stat};
+use llmscen_core::stats::{moments, quantile};
 use llmscen_core::telemetry::{Seen, SignalStat};
 
-/// The evidence for one check.
+/// The evidence for a check.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Evidence {
-    /// Values whose quantile or extreme is limited, in no order.
+    /// Unordered values with the statistic that the check limits.
     Values(Vec<f64>, Stat),
     /// A share of requests.
     Share {
-        /// Requests that count towards it.
+        /// Requests that count towards the share.
         hits: u64,
         /// Requests.
         n: u64,
     },
     /// A ratio of sums.
     Ratio(Units),
-    /// A figure of the whole case, and the requests behind it; None where it does not exist.
+    /// A value of the whole case, None where it does not exist, and the number of requests.
     Figure(Option<f64>, u64),
 }
 
 impl Evidence {
-    /// The evidence for a check in a sample.
-    pub(super) fn of(check: &Check, sample: &Sample) -> Evidence {
+    pub(super) fn collect(check: &Check, sample: &Sample) -> Evidence {
         match &check.subject {
-            Subject::Signal { signal, stat } => of_signal(sample.signals.get(signal), *stat),
-            Subject::Goodput(limits) => share(goodput_flags(&sample.rows, limits).into_iter()),
+            Subject::Signal { signal, stat } => signal_evidence(sample.signals.get(signal), *stat),
+            Subject::Goodput(limits) => share(goodput_flags(&sample.requests, limits).into_iter()),
             Subject::Metric { metric, stat, tags } => {
-                let rows: Vec<&Row> = sample.rows.iter().filter(|row| tagged(row, tags)).collect();
+                let requests: Vec<MeasuredRequest<'_>> =
+                    sample.requests.iter().filter(|request| request.tags().match_all(tags)).collect();
                 match (metric, stat) {
-                    // One request without an end has no finite mean with any others, and nothing is there to draw from.
-                    (_, Some(Stat::Mean)) if check.of == Of::Ok || rows.iter().all(|row| row.ok || row.left) => {
-                        Evidence::Ratio(ratio::mean_units(&rows, *metric))
+                    // With a failed request, which counts as infinite, there is no finite mean.
+                    (_, Some(Stat::Mean))
+                        if check.of == Of::Ok || requests.iter().all(|request| request.ok() || request.left()) =>
+                    {
+                        Evidence::Ratio(ratio::mean_units(&requests, *metric))
                     }
-                    (_, Some(stat)) => Evidence::Values(values(&rows, *metric, check), *stat),
-                    (Metric::ErrorRate, None) => share(stayed(rows.iter().copied()).map(|row| !row.ok)),
-                    (metric, None) => figure(&rows, *metric, sample, tags),
+                    (_, Some(stat)) => Evidence::Values(limited_values(&requests, *metric, check), *stat),
+                    (Metric::ErrorRate, None) => share(kept(requests.iter().copied()).map(|request| !request.ok())),
+                    (metric, None) => figure(&requests, *metric, sample, tags),
                 }
             }
         }
     }
 }
 
-/// A statistic of a signal: neighbouring samples are alike, and no number of them bounds it.
-fn of_signal(seen: Option<&SignalStat>, stat: Stat) -> Evidence {
+/// A statistic of a signal. It has no bound: samples of a signal are correlated.
+fn signal_evidence(seen: Option<&SignalStat>, stat: Stat) -> Evidence {
     let Some(seen) = seen else { return Evidence::Figure(None, 0) };
     Evidence::Figure(seen.at(stat).and_then(Seen::value), seen.n)
 }
 
-/// What a histogram knows of a statistic where it knows a bound of it alone, and how much it counted.
-pub(super) fn bounded(check: &Check, sample: &Sample) -> Option<(Seen, u64)> {
+/// The bound that a histogram gives of a statistic where it does not give its value, and the histogram's count.
+pub(super) fn histogram_bound(check: &Check, sample: &Sample) -> Option<(Seen, u64)> {
     let Subject::Signal { signal, stat } = &check.subject else { return None };
-    let own = sample.signals.get(signal)?;
-    let seen = own.at(*stat)?;
-    seen.value().is_none().then_some((seen, own.n))
+    let signal = sample.signals.get(signal)?;
+    let seen = signal.at(*stat)?;
+    seen.value().is_none().then_some((seen, signal.n))
 }
 
-/// Which rows are ok and meet every limit, in the order of the rows; those whose users left are not among them.
-pub fn goodput_flags(rows: &[Row], limits: &[RequestLimit]) -> Vec<bool> {
-    stayed(rows.iter()).map(|row| row.meets(limits)).collect()
+/// Whether each request is ok and meets every limit, in the order of the requests, without those that the client cancelled.
+pub fn goodput_flags(requests: &MeasuredRequests, limits: &[RequestLimit]) -> Vec<bool> {
+    kept(requests.iter()).map(|request| request.meets(limits)).collect()
 }
 
-/// The requests whose users did not leave.
-fn stayed<'a>(rows: impl Iterator<Item = &'a Row>) -> impl Iterator<Item = &'a Row> {
-    rows.filter(|row| !row.left)
+/// The requests that the client did not cancel.
+fn kept<'a>(requests: impl Iterator<Item = MeasuredRequest<'a>>) -> impl Iterator<Item = MeasuredRequest<'a>> {
+    requests.filter(|request| !request.left())
 }
 
 fn share(flags: impl Iterator<Item = bool>) -> Evidence {
@@ -76,55 +79,78 @@ fn share(flags: impl Iterator<Item = bool>) -> Evidence {
     Evidence::Share { hits, n }
 }
 
-/// Whether a row carries every tag; one that no row can carry leaves none.
-pub(super) fn tagged(row: &Row, tags: &[(String, String)]) -> bool {
-    tags.iter().all(|(tag, value)| match tag.as_str() {
-        "model" => *row.model == **value,
-        "group" => row.group.as_deref().is_some_and(|group| within(group, value)),
-        "turn" if value == "first" => row.place.1 == 0,
-        "turn" if value == "later" => row.place.1 > 0,
-        "turn" => value.parse() == Ok(row.place.1.saturating_add(1)),
-        "round" => value.parse() == Ok(row.round),
-        _ => false,
-    })
-}
-
-/// What a row adds to the distribution of a metric: all gaps of its own, or its one value, or nothing.
-pub(super) fn own(row: &Row, metric: Metric) -> &[f64] {
-    match metric.per() {
-        _ if !row.counts(metric) => &[],
-        Scope::Gap => &row.gaps,
-        Scope::Request | Scope::Case => row.values.get(&metric).map_or(&[], std::slice::from_ref),
-    }
-}
-
-/// Values of ok rows; of all that were scheduled where the check says so, and then a failed one breaks any limit.
-fn values(rows: &[&Row], metric: Metric, check: &Check) -> Vec<f64> {
-    let mut values: Vec<f64> = rows.iter().flat_map(|row| own(row, metric).iter().copied()).collect();
+/// Values of ok requests; with `of: scheduled` also of failed ones, which exceed any limit.
+fn limited_values(requests: &[MeasuredRequest<'_>], metric: Metric, check: &Check) -> Vec<f64> {
+    let mut values = values(requests, metric);
     if check.of == Of::Scheduled {
         let worst = if check.op.is_ceiling() { f64::INFINITY } else { f64::NEG_INFINITY };
-        values.extend(stayed(rows.iter().copied()).filter(|row| !row.ok).map(|_| worst));
+        values.extend(kept(requests.iter().copied()).filter(|request| !request.ok()).map(|_| worst));
     }
     values
 }
 
-fn figure(rows: &[&Row], metric: Metric, sample: &Sample, tags: &[(String, String)]) -> Evidence {
+fn figure(requests: &[MeasuredRequest<'_>], metric: Metric, sample: &Sample, tags: &[(String, String)]) -> Evidence {
     let known = sample.scalars.get(&metric).copied();
-    match ratio::throughput_units(rows, metric, sample, |row| tagged(row, tags)) {
+    match ratio::throughput_units(requests, metric, sample, tags) {
         Some(units) => Evidence::Ratio(units),
-        // Other figures are of the case as a whole and not of some of its rows.
-        None => Evidence::Figure(known.filter(|_| tags.is_empty()), rows.len() as u64),
+        // Other values belong to the case as a whole and not to selected requests.
+        None => Evidence::Figure(known.filter(|_| tags.is_empty()), requests.len() as u64),
+    }
+}
+
+/// The point estimate, None without data, and the number of samples. Reorders the values.
+pub(super) fn estimate(evidence: &mut Evidence) -> (Option<f64>, u64) {
+    match evidence {
+        Evidence::Values(values, stat) => (statistic(values, *stat), values.len() as u64),
+        Evidence::Share { hits, n } => ((*n > 0).then(|| *hits as f64 / *n as f64), *n),
+        Evidence::Ratio(units) => (units.observed, units.n),
+        Evidence::Figure(figure, n) => (*figure, *n),
+    }
+}
+
+fn statistic(values: &mut [f64], stat: Stat) -> Option<f64> {
+    match stat {
+        _ if values.is_empty() => None,
+        Stat::Quantile(p) => quantile::select_quantile(values, p),
+        Stat::Mean => moments::mean(values),
+        Stat::Min => values.iter().copied().reduce(f64::min),
+        Stat::Max => values.iter().copied().reduce(f64::max),
+        Stat::Count => Some(values.len() as f64),
+        // Failed requests count as infinite.
+        Stat::Sd => values.iter().copied().find(|value| value.is_infinite()).or_else(|| moments::sd(values)),
+    }
+}
+
+/// Why a check with a confidence level is only compared as a point estimate; None where it has a test.
+pub(super) fn point_only_reason(check: &Check, evidence: &Evidence) -> Option<&'static str> {
+    let is_inner = |share: f64| 0.0 < share && share < 1.0;
+    match evidence {
+        _ if matches!(check.op, Op::Equal | Op::Unequal) => {
+            Some("point estimate only: equality cannot be tested at a confidence level")
+        }
+        _ if matches!(check.subject, Subject::Signal { .. }) => {
+            Some("point estimate only: telemetry samples are correlated, so no confidence bound is given")
+        }
+        Evidence::Values(_, Stat::Quantile(p)) if is_inner(*p) => None,
+        Evidence::Values(_, Stat::Quantile(_) | Stat::Min | Stat::Max) => {
+            Some("point estimate only: a minimum or maximum has no confidence bound")
+        }
+        Evidence::Values(..) => Some("point estimate only: this statistic has no confidence bound"),
+        Evidence::Share { .. } if is_inner(check.limit) => None,
+        Evidence::Share { .. } => Some("point estimate only: no number of samples proves a share of 0 % or 100 %"),
+        Evidence::Ratio(_) => None,
+        Evidence::Figure(..) => Some("point estimate only: a case has one such value"),
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::fixture::TestRequest;
     use crate::judge::fixture::{check, failed, ok, sample};
-    use llmscen_core::check::Op;
 
-    fn of(check: &Check, rows: Vec<Row>) -> Evidence {
-        Evidence::of(check, &sample(rows))
+    fn of(check: &Check, rows: Vec<TestRequest>) -> Evidence {
+        Evidence::collect(check, &sample(rows))
     }
 
     #[test]
@@ -147,12 +173,12 @@ mod tests {
 
     #[test]
     fn users_who_left_are_no_errors_and_count_for_what_they_saw() {
-        let left = Row { left: true, ok: false, ..ok(Metric::Ttft, 9.0) };
+        let left = TestRequest { left: true, ok: false, ..ok(Metric::Ttft, 9.0) };
         let rows = || vec![ok(Metric::Ttft, 4.0), left.clone(), failed()];
         let errors = check(Metric::ErrorRate, None, Op::Less, 0.1);
         assert_eq!(of(&errors, rows()), Evidence::Share { hits: 1, n: 2 });
         let limits = [RequestLimit { metric: Metric::Ttft, op: Op::Less, limit: 99.0 }];
-        assert_eq!(goodput_flags(&rows(), &limits), [true, false]);
+        assert_eq!(goodput_flags(&sample(rows()).requests, &limits), [true, false]);
         let scheduled = |metric, stat| Check { of: Of::Scheduled, ..check(metric, Some(stat), Op::Less, 5.0) };
         let worst = f64::INFINITY;
         assert_eq!(of(&scheduled(Metric::Ttft, Stat::Max), rows()), Evidence::Values(vec![4.0, 9.0, worst], Stat::Max));
@@ -164,7 +190,12 @@ mod tests {
     #[test]
     fn tags_leave_out_the_other_rows() {
         let mut wanted = check(Metric::ErrorRate, None, Op::Less, 0.1);
-        let rows = || vec![Row { model: "a".into(), ..failed() }, Row { round: 1, model: "b".into(), ..ok(Metric::Ttft, 1.0) }];
+        let rows = || {
+            vec![
+                TestRequest { model: "a".into(), ..failed() },
+                TestRequest { round: 1, model: "b".into(), ..ok(Metric::Ttft, 1.0) },
+            ]
+        };
         let mut with = |tag: &str, value: &str| {
             let Subject::Metric { tags, .. } = &mut wanted.subject else { unreachable!() };
             *tags = vec![(tag.into(), value.into())];
@@ -177,9 +208,30 @@ mod tests {
 
     #[test]
     fn gaps_pool_over_requests() {
-        let row = |gaps: &[f64]| Row { gaps: gaps.to_vec(), ..ok(Metric::Ttft, 1.0) };
+        let row = |gaps: &[f64]| TestRequest { gaps: gaps.to_vec(), ..ok(Metric::Ttft, 1.0) };
         let wanted = check(Metric::Itl, Some(Stat::Quantile(0.5)), Op::Less, 5.0);
         let seen = of(&wanted, vec![row(&[1.0, 2.0]), row(&[]), row(&[3.0])]);
         assert_eq!(seen, Evidence::Values(vec![1.0, 2.0, 3.0], Stat::Quantile(0.5)));
+    }
+
+    #[test]
+    fn every_statistic_of_a_few_values() {
+        let of = |stat| statistic(&mut [3.0, 1.0, 2.0, 6.0], stat);
+        let stats = [Stat::Quantile(0.5), Stat::Quantile(1.0), Stat::Mean, Stat::Min, Stat::Max, Stat::Count];
+        assert_eq!(stats.map(of), [2.0, 6.0, 3.0, 1.0, 6.0, 4.0].map(Some));
+        let lost = [Stat::Mean, Stat::Sd, Stat::Max].map(|stat| statistic(&mut [1.0, f64::INFINITY], stat));
+        assert_eq!(lost, [Some(f64::INFINITY); 3]);
+        assert_eq!((statistic(&mut [1.0], Stat::Sd), statistic(&mut [], Stat::Count)), (None, None));
+    }
+
+    #[test]
+    fn only_evidence_with_a_bound_has_a_test() {
+        let judged =
+            |op, limit, evidence: &Evidence| point_only_reason(&check(Metric::ErrorRate, None, op, limit), evidence).is_none();
+        let (share, quantile) = (Evidence::Share { hits: 0, n: 9 }, Evidence::Values(vec![1.0], Stat::Quantile(0.9)));
+        assert!(judged(Op::Less, 0.01, &share) && judged(Op::Less, 5.0, &quantile));
+        assert!(!judged(Op::AtMost, 0.0, &share) && !judged(Op::AtLeast, 1.0, &share) && !judged(Op::Equal, 5.0, &quantile));
+        assert!(!judged(Op::Less, 5.0, &Evidence::Values(vec![1.0], Stat::Max)));
+        assert!(!judged(Op::Less, 5.0, &Evidence::Figure(Some(1.0), 1)));
     }
 }

@@ -1,10 +1,11 @@
-//! Checks and rows for tests.
+//! Checks and requests for tests.
 
+use crate::Sample;
+use crate::fixture::{TestRequest, sample_of};
 use crate::judge::rule::{Conditions, LoadKind};
 use llmscen_core::check::{Check, Confidence, NoData, Of, Op, RequestLimit, Subject};
 use llmscen_core::labels::Labels;
 use llmscen_core::metric::{Metric, Stat};
-use llmscen_core::sample::{Row, Sample};
 
 /// A check at 95 %.
 pub(super) fn check(metric: Metric, stat: Option<Stat>, op: Op, limit: f64) -> Check {
@@ -36,17 +37,17 @@ pub(super) fn conditions(valid: bool) -> Conditions {
     Conditions { valid, load: LoadKind::Other }
 }
 
-/// A row that succeeded, with one value.
-pub(super) fn ok(metric: Metric, value: f64) -> Row {
-    Row { ok: true, values: [(metric, value)].into(), ..Row::default() }
+/// A request that succeeded, with one value.
+pub(super) fn ok(metric: Metric, value: f64) -> TestRequest {
+    TestRequest { ok: true, values: vec![(metric, value)], ..TestRequest::default() }
 }
 
-/// A row that failed.
-pub(super) fn failed() -> Row {
-    Row::default()
+/// A request that failed.
+pub(super) fn failed() -> TestRequest {
+    TestRequest::default()
 }
 
-/// A sample of these rows alone.
-pub(super) fn sample(rows: Vec<Row>) -> Sample {
-    Sample { rows, ..Sample::default() }
+/// A sample of these requests alone.
+pub(super) fn sample(requests: Vec<TestRequest>) -> Sample {
+    sample_of(requests)
 }

@@ -4,42 +4,42 @@ use llmscen_core::check::Ruling;
 use llmscen_core::report::{CaseReport, RunVerdict};
 use llmscen_core::search::{Extent, SearchReport};
 
-/// The worst of all cases: an error where no request of the run succeeded, or none of a case that was sent some and has no
-/// check to say so (of a stage its case says so); else invalid, fail, inconclusive, pass. A case without a check is invalid where its audit found its
-/// values not to be the server's; so is one that was never reached.
-pub fn overall(cases: &[CaseReport]) -> RunVerdict {
-    let lost = |case: &CaseReport| case.counts.ok + case.counts.abandoned == 0;
-    let unsaid = |case: &CaseReport| lost(case) && case.counts.scheduled > 0 && case.verdicts.is_empty() && !case.is_stage();
-    if cases.iter().all(lost) || cases.iter().any(unsaid) {
+/// The worst verdict of all cases: error, invalid, fail, inconclusive, pass. It is an error where no request of the run
+/// succeeded, or none of a case with scheduled requests and without a check (a stage counts with its case). A case without a
+/// check is invalid where its self-audit failed or it was never reached.
+pub fn run_verdict(cases: &[CaseReport]) -> RunVerdict {
+    let has_failed = |case: &CaseReport| case.counts.ok + case.counts.abandoned == 0;
+    let is_unchecked =
+        |case: &CaseReport| has_failed(case) && case.counts.scheduled > 0 && case.verdicts.is_empty() && !case.is_stage();
+    if cases.iter().all(has_failed) || cases.iter().any(is_unchecked) {
         return RunVerdict::Error;
     }
-    let rulings = cases.iter().flat_map(|case| &case.verdicts).map(|verdict| of_ruling(verdict.ruling));
+    let rulings = cases.iter().flat_map(|case| &case.verdicts).map(|verdict| verdict_of_ruling(verdict.ruling));
     let unjudged = |case: &&CaseReport| case.verdicts.is_empty() && !case.is_stage();
     let audits = cases.iter().filter(unjudged).filter(|case| case.is_invalid()).map(|_| RunVerdict::Invalid);
-    let short = |case: &CaseReport| !case.verdicts.is_empty() && case.unreached().is_some();
-    // Objectives that hold over fewer requests than the scenario asks for must not pass a gate in silence.
-    let data = cases.iter().any(short).then_some(RunVerdict::Inconclusive);
-    rulings.chain(audits).chain(data).max_by_key(|&verdict| severity(verdict)).unwrap_or_default()
+    let is_short = |case: &CaseReport| !case.verdicts.is_empty() && case.unreached().is_some();
+    // Objectives that are met over fewer requests than planned must not pass a gate.
+    let short = cases.iter().any(is_short).then_some(RunVerdict::Inconclusive);
+    rulings.chain(audits).chain(short).max_by_key(|&verdict| severity(verdict)).unwrap_or_default()
 }
 
-/// The verdict on a run of searches. That some loads fail is what a search is for: it passes where each has an answer that was
-/// confirmed, fails where not even the least load holds, and is inconclusive where its probes did not suffice. As elsewhere it
-/// is an error where no request succeeded, and invalid where the tool was measured so often in a row that the search was given
-/// up.
-pub fn found(searches: &[SearchReport], cases: &[CaseReport]) -> RunVerdict {
+/// The verdict on a run of capacity searches. It passes where each has a confirmed result, fails where the lowest load fails, is
+/// inconclusive where the probes did not suffice, invalid where repeated invalid probes stopped a search, and an error where no
+/// request succeeded.
+pub fn search_verdict(searches: &[SearchReport], cases: &[CaseReport]) -> RunVerdict {
     if cases.iter().all(|case| case.counts.ok == 0) {
         return RunVerdict::Error;
     }
-    let one = |search: &SearchReport| match search.finding.extent {
+    let verdict = |search: &SearchReport| match search.finding.extent {
         _ if !search.finding.settled && search.probes.last().is_some_and(|probe| probe.holds.is_none()) => RunVerdict::Invalid,
         _ if !search.finding.settled => RunVerdict::Inconclusive,
         Extent::Nothing => RunVerdict::Fail,
         Extent::Within | Extent::AtLeast => RunVerdict::Pass,
     };
-    searches.iter().map(one).max_by_key(|&verdict| severity(verdict)).unwrap_or_default()
+    searches.iter().map(verdict).max_by_key(|&verdict| severity(verdict)).unwrap_or_default()
 }
 
-fn of_ruling(ruling: Ruling) -> RunVerdict {
+fn verdict_of_ruling(ruling: Ruling) -> RunVerdict {
     match ruling {
         Ruling::Pass => RunVerdict::Pass,
         Ruling::Fail => RunVerdict::Fail,
@@ -58,8 +58,8 @@ fn severity(verdict: RunVerdict) -> u8 {
     }
 }
 
-/// The exit code of a run: 130 where it was interrupted, whatever was ruled on what there is. 2 belongs to a scenario or a
-/// command line that is wrong, and then there is no verdict.
+/// The exit code of a run; 130 where it was interrupted, whatever the verdict. 2 is for errors in a scenario or a command line,
+/// where there is no verdict.
 pub fn exit_code(verdict: RunVerdict, interrupted: bool) -> u8 {
     match verdict {
         _ if interrupted => 130,
@@ -97,7 +97,7 @@ mod tests {
     #[test]
     fn the_worst_wins() {
         use Ruling::{Fail, Inconclusive, Invalid, Pass};
-        let of = |rulings: &[Ruling]| overall(&[case(&[Pass], true, 5), case(rulings, true, 5)]);
+        let of = |rulings: &[Ruling]| run_verdict(&[case(&[Pass], true, 5), case(rulings, true, 5)]);
         let all = [of(&[]), of(&[Pass]), of(&[Inconclusive, Pass]), of(&[Fail, Inconclusive]), of(&[Fail, Invalid, Pass])];
         let known = [RunVerdict::Pass, RunVerdict::Pass, RunVerdict::Inconclusive, RunVerdict::Fail, RunVerdict::Invalid];
         assert_eq!(all, known);
@@ -107,7 +107,7 @@ mod tests {
     fn a_dataset_that_ends_early_passes_no_gate() {
         let of = |planned, rulings: &[Ruling]| {
             let end = DatasetEnd { after: 209, planned };
-            overall(&[CaseReport { dataset_end: Some(end), ..case(rulings, true, 5) }])
+            run_verdict(&[CaseReport { dataset_end: Some(end), ..case(rulings, true, 5) }])
         };
         assert_eq!(of(Some(100_000), &[Ruling::Pass]), RunVerdict::Inconclusive);
         assert_eq!(of(Some(100_000), &[Ruling::Fail]), RunVerdict::Fail);
@@ -116,29 +116,29 @@ mod tests {
 
     #[test]
     fn an_audit_that_failed_decides_where_no_verdict_does() {
-        assert_eq!(overall(&[case(&[], false, 5)]), RunVerdict::Invalid);
-        assert_eq!(overall(&[case(&[Ruling::Pass], false, 5)]), RunVerdict::Pass, "the verdict is valid");
+        assert_eq!(run_verdict(&[case(&[], false, 5)]), RunVerdict::Invalid);
+        assert_eq!(run_verdict(&[case(&[Ruling::Pass], false, 5)]), RunVerdict::Pass, "the verdict is valid");
         let stage = |rulings: &[Ruling]| {
             let labels = Labels::default().with(STAGE, Scalar::Int(1));
             CaseReport { labels, ..case(rulings, false, 5) }
         };
         let elsewhere = |case: CaseReport| CaseReport { judged_elsewhere: true, ..case };
-        assert_eq!(overall(&[elsewhere(case(&[], false, 5)), stage(&[Ruling::Pass])]), RunVerdict::Pass);
-        assert_eq!(overall(&[case(&[Ruling::Pass], false, 5), elsewhere(stage(&[]))]), RunVerdict::Pass);
-        assert_eq!(overall(&[case(&[], false, 5), stage(&[])]), RunVerdict::Invalid);
+        assert_eq!(run_verdict(&[elsewhere(case(&[], false, 5)), stage(&[Ruling::Pass])]), RunVerdict::Pass);
+        assert_eq!(run_verdict(&[case(&[Ruling::Pass], false, 5), elsewhere(stage(&[]))]), RunVerdict::Pass);
+        assert_eq!(run_verdict(&[case(&[], false, 5), stage(&[])]), RunVerdict::Invalid);
     }
 
     #[test]
     fn a_run_without_one_success_could_not_be_carried_out() {
         let lost = case(&[Ruling::Fail], true, 0);
-        assert_eq!(overall(&[lost.clone(), lost.clone()]), RunVerdict::Error);
-        assert_eq!(overall(&[]), RunVerdict::Error);
-        assert_eq!(overall(&[lost, case(&[], true, 1)]), RunVerdict::Fail);
-        assert_eq!(overall(&[case(&[], true, 0), case(&[], true, 1)]), RunVerdict::Error);
+        assert_eq!(run_verdict(&[lost.clone(), lost.clone()]), RunVerdict::Error);
+        assert_eq!(run_verdict(&[]), RunVerdict::Error);
+        assert_eq!(run_verdict(&[lost, case(&[], true, 1)]), RunVerdict::Fail);
+        assert_eq!(run_verdict(&[case(&[], true, 0), case(&[], true, 1)]), RunVerdict::Error);
         let labels = Labels::default().with(STAGE, Scalar::Int(2));
-        assert_eq!(overall(&[case(&[], true, 1), CaseReport { labels, ..case(&[], true, 0) }]), RunVerdict::Pass);
+        assert_eq!(run_verdict(&[case(&[], true, 1), CaseReport { labels, ..case(&[], true, 0) }]), RunVerdict::Pass);
         let never_reached = CaseReport { counts: Counts::default(), ..case(&[], false, 0) };
-        assert_eq!(overall(&[case(&[], true, 1), never_reached]), RunVerdict::Invalid);
+        assert_eq!(run_verdict(&[case(&[], true, 1), never_reached]), RunVerdict::Invalid);
     }
 
     #[test]

@@ -1,16 +1,17 @@
-//! Limits on means and throughputs, by batches with Student's t.
+//! Limits on means and throughputs, by batch means with Student's t.
 
-use crate::judge::rule::Opinion;
+use crate::judge::rule::Assessment;
+use crate::measured_requests::MeasuredRequest;
+use crate::sample::{Amounts, Flow, Sample};
 use llmscen_core::check::{Check, Ruling};
-use llmscen_core::metric::{Metric, Scope};
-use llmscen_core::sample::{Amounts, Flow, Row, Sample};
+use llmscen_core::metric::Metric;
 use llmscen_core::stats::design::{Unit, ratio};
 use llmscen_core::stats::long_run::{self, Arrivals, BINS, LEAST, LongRun, ROUNDS};
-use llmscen_core::stats::quantile::{Method, quantile, sort};
+use llmscen_core::stats::quantile::select_quantile;
 
 /// Judges a ratio with the point estimate `observed`, at confidence `level`.
-pub(super) fn judge_ratio(check: &Check, units: &Units, observed: f64, level: f64) -> Opinion {
-    let open = Opinion { ruling: Ruling::Inconclusive, ..Opinion::point(false, observed, units.n) };
+pub(super) fn judge_ratio(check: &Check, units: &Units, observed: f64, level: f64) -> Assessment {
+    let open = Assessment { ruling: Ruling::Inconclusive, ..Assessment::point(false, observed, units.n) };
     let Some(seen) = &units.long_run else {
         return too_few_for_bound(units, open);
     };
@@ -22,15 +23,14 @@ pub(super) fn judge_ratio(check: &Check, units: &Units, observed: f64, level: f6
         () => Ruling::Inconclusive,
     };
     let end = if check.op.holds(observed, check.limit) { worst } else { best };
-    let need = (ruling == Ruling::Inconclusive).then(|| needed(units.n, observed, end, check.limit)).flatten();
-    let more = if ruling == Ruling::Inconclusive { ", so more rounds are needed" } else { "" };
+    let need = (ruling == Ruling::Inconclusive).then(|| required(units.n, observed, end, check.limit)).flatten();
+    let more = if ruling == Ruling::Inconclusive { "; increase `rounds`" } else { "" };
     let by_rounds = units.by_round && seen.errors.last() == Some(&seen.deciding(level));
-    let note = by_rounds.then(|| format!("the bound is by the spread between rounds{more}"));
-    Opinion { ruling, bound: Some(worst), need, ..open }.noted(note)
+    let note = by_rounds.then(|| format!("the bound comes from the variance between rounds{more}"));
+    Assessment { ruling, bound: Some(worst), need, ..open }.with_note(note)
 }
 
-/// So few have no spread of their own.
-fn too_few_for_bound(units: &Units, open: Opinion) -> Opinion {
+fn too_few_for_bound(units: &Units, open: Assessment) -> Assessment {
     let missing = (LEAST as u64).saturating_sub(units.counted);
     let what = match (units.counted == units.n, units.counted == 1) {
         (true, true) => "request is",
@@ -38,65 +38,69 @@ fn too_few_for_bound(units: &Units, open: Opinion) -> Opinion {
         (false, true) => "request that ended before sending stopped is",
         (false, false) => "requests that ended before sending stopped are",
     };
-    let note = format!("{} {what} too few for a bound: {LEAST} are needed", units.counted);
-    Opinion { need: Some(units.n + missing), ..open }.noted(Some(note))
+    let note = format!("{} {what} too few for a bound; at least {LEAST} are required", units.counted);
+    Assessment { need: Some(units.n + missing), ..open }.with_note(Some(note))
 }
 
-/// The bound comes closer with the root of n: the n at which it would have reached the limit.
-fn needed(n: u64, observed: f64, end: f64, limit: f64) -> Option<u64> {
+/// The n at which the bound reaches the limit: its distance shrinks with the square root of n.
+fn required(n: u64, observed: f64, end: f64, limit: f64) -> Option<u64> {
     let times = ((end - observed) / (limit - observed)).powi(2);
     times.is_finite().then(|| ((n as f64 * times).ceil() as u64).max(n + 1))
 }
 
-// What a mean or a throughput is judged by: its estimate, and how far the long run may be from it.
+// The estimate of a mean or a throughput with its standard errors.
 
 /// A mean, or a throughput.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Units {
-    /// Requests.
+    /// Number of requests.
     pub n: u64,
-    /// Those of them that a bound counts: of a throughput the requests that ended in its window, else all.
+    /// Requests that the bound is based on: for a throughput those that ended in its window, else all.
     pub counted: u64,
-    /// Whether the spread between rounds counts too.
+    /// Whether the variance between rounds counts, too.
     pub by_round: bool,
     /// The estimate; None without data.
     pub observed: Option<f64>,
-    /// The same with its standard errors; None where there are too few requests for any.
+    /// The estimate with its standard errors; None with too few requests.
     pub long_run: Option<LongRun>,
 }
 
-/// For the mean of a metric over ok rows; for gaps, a request brings all of its own.
-pub(super) fn mean_units(rows: &[&Row], metric: Metric) -> Units {
-    let unit = |row: &&Row| match metric.per() {
-        _ if !row.counts(metric) => None,
-        Scope::Gap => (!row.gaps.is_empty()).then(|| Unit { amount: row.gaps.iter().sum(), weight: row.gaps.len() as f64 }),
-        Scope::Request | Scope::Case => row.values.get(&metric).map(|&amount| Unit { amount, weight: 1.0 }),
+/// The mean of a metric over ok requests. The gaps of a request form one unit.
+pub(super) fn mean_units(requests: &[MeasuredRequest<'_>], metric: Metric) -> Units {
+    let unit = |request: &MeasuredRequest<'_>| {
+        let values = request.samples(metric);
+        (!values.is_empty()).then(|| (request.round(), Unit { amount: values.iter().sum(), weight: values.len() as f64 }))
     };
-    of_requests(rows.iter().filter_map(|row| Some((row.round, unit(row)?))).unzip())
+    mean_of_units(requests.iter().filter_map(unit).unzip())
 }
 
-/// For a throughput, or the mean throughput of a user, over the requests with all of the tags that `tagged` asks for; None for a
-/// metric that is neither.
-pub(super) fn throughput_units(rows: &[&Row], metric: Metric, sample: &Sample, tagged: impl Fn(&Row) -> bool) -> Option<Units> {
+/// A throughput, or the mean per-user throughput, over the requests that `tags` selects; None for other metrics.
+pub(super) fn throughput_units(
+    requests: &[MeasuredRequest<'_>],
+    metric: Metric,
+    sample: &Sample,
+    tags: &[(String, String)],
+) -> Option<Units> {
     let scale = match metric {
         Metric::OutputTpsPerUser => {
-            let unit = |row: &&Row| Some((row.round, Unit { amount: row.user_tps()?, weight: 1.0 }));
-            return Some(of_requests(rows.iter().filter_map(unit).unzip()));
+            let unit = |request: &MeasuredRequest<'_>| Some((request.round(), Unit { amount: request.user_tps()?, weight: 1.0 }));
+            return Some(mean_of_units(requests.iter().filter_map(unit).unzip()));
         }
         Metric::RequestThroughput | Metric::OutputTps | Metric::TotalTps => 1.0,
         Metric::OutputTpsPerGpu => per_gpu(sample),
         _ => return None,
     };
-    let known = rows.iter().any(|row| row.ok && row.credit(metric).is_some()) || metric == Metric::RequestThroughput;
+    let known =
+        requests.iter().any(|request| request.ok() && request.credit(metric).is_some()) || metric == Metric::RequestThroughput;
     if !known || scale <= 0.0 {
         return Some(Units::default());
     }
-    let flows: Vec<&Flow> = sample.flows.iter().filter(|flow| tagged(&flow.like)).collect();
+    let flows: Vec<&Flow> = sample.flows.iter().filter(|flow| flow.tags().match_all(tags)).collect();
     let ended: f64 = flows.iter().flat_map(|flow| flow.bins.values()).map(|own| own.ended).sum();
-    let arrivals = arrivals(&flows, &sample.sending, |own| own.of(metric));
+    let arrivals = arrivals(&flows, &sample.sending, |bin| bin.amount(metric));
     let seen = long_run::rate(&arrivals, request_seconds(sample)).map(|own| own.scaled(scale));
     Some(Units {
-        n: rows.len() as u64,
+        n: requests.len() as u64,
         counted: ended as u64,
         by_round: arrivals.len() >= ROUNDS,
         observed: seen.as_ref().map(|own| own.value),
@@ -104,13 +108,13 @@ pub(super) fn throughput_units(rows: &[&Row], metric: Metric, sample: &Sample, t
     })
 }
 
-/// What arrived in each round that has a window.
+/// What arrived in each round that has a throughput window.
 fn arrivals(flows: &[&Flow], sending: &[f64], amount: impl Fn(&Amounts) -> f64) -> Vec<Arrivals> {
     let of_round = |(round, seconds): (usize, &f64)| {
         let mut bins = vec![0.0; BINS];
-        for (bin, own) in flows.iter().filter(|flow| flow.like.round as usize == round).flat_map(|flow| &flow.bins) {
+        for (bin, amounts) in flows.iter().filter(|flow| flow.round as usize == round).flat_map(|flow| &flow.bins) {
             if let Some(sum) = bins.get_mut(usize::from(*bin)) {
-                *sum += amount(own);
+                *sum += amount(amounts);
             }
         }
         Arrivals { seconds: *seconds, bins }
@@ -118,20 +122,20 @@ fn arrivals(flows: &[&Flow], sending: &[f64], amount: impl Fn(&Amounts) -> f64) 
     sending.iter().enumerate().filter(|(_, seconds)| **seconds > 0.0).map(of_round).collect()
 }
 
-/// What a request of the sample takes, its median in seconds; 0 where none succeeded.
+/// Median duration of the ok requests in seconds; 0 where none succeeded.
 fn request_seconds(sample: &Sample) -> f64 {
-    let mut took: Vec<f64> = sample.rows.iter().filter(|row| row.ok).map(|row| row.busy_ms / 1e3).collect();
-    sort(&mut took);
-    quantile(&took, 0.5, Method::NearestRank).unwrap_or(0.0)
+    let mut took: Vec<f64> =
+        sample.requests.iter().filter(|request| request.ok()).map(|request| request.busy_ms() / 1e3).collect();
+    select_quantile(&mut took, 0.5).unwrap_or(0.0)
 }
 
-/// One over the number of GPUs; 0 where it is not known.
+/// One over the number of GPUs; 0 where it is unknown.
 fn per_gpu(sample: &Sample) -> f64 {
-    let of = |metric| sample.scalars.get(&metric).copied().filter(|&value| value > 0.0);
-    of(Metric::OutputTpsPerGpu).zip(of(Metric::OutputTps)).map_or(0.0, |(one, all)| one / all)
+    let scalar = |metric| sample.scalars.get(&metric).copied().filter(|&value| value > 0.0);
+    scalar(Metric::OutputTpsPerGpu).zip(scalar(Metric::OutputTps)).map_or(0.0, |(one, all)| one / all)
 }
 
-fn of_requests((rounds, units): (Vec<u32>, Vec<Unit>)) -> Units {
+fn mean_of_units((rounds, units): (Vec<u32>, Vec<Unit>)) -> Units {
     let n = units.len() as u64;
     let observed = units.iter().any(|unit| unit.weight > 0.0).then(|| ratio(&units));
     let by_round = rounds.chunk_by(|a, b| a == b).count() >= ROUNDS;

@@ -1,9 +1,9 @@
-//! Limits relative to a baseline or a reference: decided by the uncertainty of both sides.
+//! Limits relative to a baseline or a reference, with the uncertainty of both sides.
 
-use crate::judge::chance::needed;
+use crate::judge::chance::required_samples;
 use crate::judge::evidence::Evidence;
 use crate::judge::figure::ends;
-use crate::judge::rule::Opinion;
+use crate::judge::rule::Assessment;
 use llmscen_core::baseline::{Against, Known, Relative, Spread};
 use llmscen_core::check::{Check, Confidence, Ruling, Subject};
 use llmscen_core::metric::Metric;
@@ -11,22 +11,22 @@ use llmscen_core::stats::design::Dependence;
 use llmscen_core::stats::interval::Interval;
 use llmscen_core::stats::interval::{Compared, against, predicted};
 
-/// Judges the estimate `observed` of `n` samples that depend on one another.
+/// Judges the estimate `observed` of `n` correlated samples.
 pub(super) fn judge_relative(
     check: &Check,
     relative: &Relative,
     evidence: Evidence,
     (observed, n, dependence): (f64, u64, Dependence),
-) -> Opinion {
+) -> Assessment {
     let counts = !matches!(evidence, Evidence::Ratio(_) | Evidence::Figure(..));
-    let compared = Opinion::point(check.op.holds(observed, check.limit), observed, n);
+    let compared = Assessment::point(check.op.holds(observed, check.limit), observed, n);
     let Some(known) = relative.known else {
-        let note = format!("there is no {} to hold it against", relative.to.name());
-        return Opinion { ruling: Ruling::Inconclusive, ..compared }.noted(Some(note));
+        let note = format!("not judged: no {} value for this case", relative.to.name());
+        return Assessment { ruling: Ruling::Inconclusive, ..compared }.with_note(Some(note));
     };
     let Confidence::Level(level) = check.confidence else { return compared };
     let effect = dependence.effect(level);
-    let compared = Opinion { effective_n: counts.then_some(n as f64 / effect), ..compared };
+    let compared = Assessment { effective_n: counts.then_some(n as f64 / effect), ..compared };
     let share = matches!(evidence, Evidence::Share { .. });
     let own = ends(evidence, dependence, &[level]).and_then(|ends| ends.first().copied());
     let own = match own {
@@ -43,49 +43,52 @@ pub(super) fn judge_relative(
     };
     let open = ruling == Ruling::Inconclusive;
     let need = (open && known.spread.is_none())
-        .then(|| seen.needed(n).or_else(|| independent(check, effect).filter(|need| *need > n)))
+        .then(|| seen.needed(n).or_else(|| required_correlated(check, effect).filter(|need| *need > n)))
         .flatten();
-    let vague = (open && need.is_none() && seen.hopeless()).then(|| {
-        let few = || {
-            format!("more requests alone decide nothing: the {} is as uncertain as it is far from the limit", relative.to.name())
+    let undecidable = (open && need.is_none() && seen.hopeless()).then(|| {
+        let by_requests = || {
+            format!(
+                "more requests will not decide this: the uncertainty of the {} is larger than the distance to the limit",
+                relative.to.name()
+            )
         };
-        known.spread.map_or_else(few, |spread| vague_runs(spread, share))
+        known.spread.map_or_else(by_requests, |spread| undecidable_by_one_run(spread, share))
     });
-    // No metric is negative, and a bound below 0 says no more than 0.
+    // No metric is negative.
     let bound = Some(worst.max(0.0)).filter(|_| worst.is_finite());
-    Opinion { ruling, bound, need, ..compared }.noted(vague)
+    Assessment { ruling, bound, need, ..compared }.with_note(undecidable)
 }
 
-/// Correlated samples that carry the information that the check needs.
-fn independent(check: &Check, effect: f64) -> Option<u64> {
-    Some((needed(check)? as f64 * effect).ceil() as u64)
+/// Correlated samples that carry the required information.
+fn required_correlated(check: &Check, effect: f64) -> Option<u64> {
+    Some((required_samples(check)? as f64 * effect).ceil() as u64)
 }
 
-/// A side without a bound may be anything that a metric may be.
+/// A missing bound is the limit of the metric's range.
 fn interval(value: f64, low: Option<f64>, high: Option<f64>) -> Interval {
-    let (least, most) = (if value < 0.0 { f64::NEG_INFINITY } else { 0.0 }, f64::INFINITY);
-    Interval { value, low: low.unwrap_or(least), high: high.unwrap_or(most) }
+    let minimum = if value < 0.0 { f64::NEG_INFINITY } else { 0.0 };
+    Interval { value, low: low.unwrap_or(minimum), high: high.unwrap_or(f64::INFINITY) }
 }
 
-/// The share that may break a relative limit on a share in the best of cases, no request breaking it: what takes a number of
-/// requests to show. None where no number would do.
-pub(super) fn tail(check: &Check, known: &Known, factor: f64) -> Option<f64> {
-    let (room, other) = if check.op.is_ceiling() {
+/// The share that may break a relative limit on a share if no request of this run breaks it; None where no number of requests
+/// is enough to pass.
+pub(super) fn breaking_share(check: &Check, known: &Known, factor: f64) -> Option<f64> {
+    let (margin, other) = if check.op.is_ceiling() {
         (factor * known.value, factor * (known.value - known.low.unwrap_or(0.0)))
     } else {
         (1.0 - factor * known.value, factor * (known.high.unwrap_or(1.0) - known.value))
     };
-    let square = room * room - other * other;
-    (room > 0.0 && square > 0.0).then(|| square.sqrt().min(1.0))
+    let square = margin * margin - other * other;
+    (margin > 0.0 && square > 0.0).then(|| square.sqrt().min(1.0))
 }
 
-/// Why a relative limit can never pass, however many requests there are; None where it can.
-pub fn never(check: &Check) -> Option<String> {
+/// Why a relative limit can never pass with any number of requests; None where it can.
+pub fn never_passes(check: &Check) -> Option<String> {
     let relative = check.relative?;
     let to = relative.to.name();
     let Some(known) = relative.known else {
         return Some(match relative.to {
-            Against::Baseline => "there is no baseline yet; `llmscen baseline update` makes one of a run".to_owned(),
+            Against::Baseline => "no baseline yet; create one with `llmscen baseline update RUN_DIR --to FILE`".to_owned(),
             Against::Reference => "there is no reference".to_owned(),
         });
     };
@@ -96,22 +99,22 @@ pub fn never(check: &Check) -> Option<String> {
     if shares {
         let zero = known.value == 0.0 && check.op.is_ceiling();
         let why =
-            if zero { "is 0, and so is any multiple of it".to_owned() } else { "leaves no room for its own doubt".to_owned() };
+            if zero { "is 0, as is any multiple of it".to_owned() } else { "is too uncertain for this multiple".to_owned() };
         let advice = "; write the limit as a number";
-        return tail(check, &known, relative.factor).is_none().then(|| format!("the {to} {why}{advice}"));
+        return breaking_share(check, &known, relative.factor).is_none().then(|| format!("the {to} {why}{advice}"));
     }
     let bound = if check.op.is_ceiling() { known.low } else { known.high };
-    let few = known.n.map(|n| format!(", of {n} samples,")).unwrap_or_default();
-    bound.is_none().then(|| format!("the {to}{few} has no bound on that side at this confidence; make it of more requests"))
+    let size = known.n.map(|n| format!(" of {n} samples")).unwrap_or_default();
+    bound.is_none().then(|| format!("the {to}{size} has no bound on that side at this confidence; record it with more requests"))
 }
 
-// An estimate beside a baseline of several runs: one more run is compared with how those vary.
+// A baseline of several runs: one more run is compared with the variance between them.
 
-/// What is known of the estimate `own` beside `base`, which lies between the bounds of `known`. `share`: both are shares.
+/// Compares the estimate `own` with `base`, whose bounds are those of `known`. `share`: both are shares.
 pub(super) fn compare_with_runs(own: Interval, base: Interval, (known, relative): (Known, Relative), share: bool) -> Compared {
     let by_requests = || against(own, base, relative.factor, share);
     match known.spread {
-        // Runs without one failure do not differ, and then their requests say more.
+        // Runs without any failure do not differ; then the requests give the wider interval.
         Some(spread) if share => by_requests().reaching(spread.reach * relative.factor.max(1.0)),
         Some(spread) if own.value > 0.0 && own.value.is_finite() => {
             predicted(own.value, known.value, spread.reach, relative.factor)
@@ -120,12 +123,12 @@ pub(super) fn compare_with_runs(own: Interval, base: Interval, (known, relative)
     }
 }
 
-/// Why one more run decides nothing.
-pub(super) fn vague_runs(spread: Spread, share: bool) -> String {
+/// The note that one more run cannot decide.
+pub(super) fn undecidable_by_one_run(spread: Spread, share: bool) -> String {
     let reach = if share { spread.reach } else { spread.reach.exp_m1() };
     format!(
-        "one run cannot decide this: the {} runs of the baseline vary so much that a single run shows differences above {}; \
-         `llmscen baseline doctor` says how many runs show less",
+        "one run cannot decide this: the {} runs of the baseline vary too much, a single run only shows differences above {}; \
+         `llmscen baseline doctor` shows how many runs are needed for less",
         spread.runs,
         if share { format!("{:.2} pp", reach * 100.0) } else { format!("{:.1} %", reach * 100.0) }
     )

@@ -1,32 +1,32 @@
-//! Objectives of a case whose rounds ran on restarted servers: what differs from start to start decides too.
+//! Objectives of a case whose rounds ran on restarted servers: the variance between starts counts, too.
 
-use crate::judge::compare::comparable;
+use crate::judge::compare::is_comparable;
 use crate::judge::figure::figure;
+use crate::sample::Sample;
 use llmscen_core::check::{Check, Confidence, Of, Ruling, Subject, Verdict};
 use llmscen_core::compare::Measure;
 use llmscen_core::metric::Metric;
-use llmscen_core::sample::Sample;
 use llmscen_core::stats::comparison::Group;
 use llmscen_core::stats::distributions::t_quantile;
 
-/// Rounds beyond which no number of them is named.
-const MOST: usize = 1000;
+/// Rounds up to which the required number is searched.
+const MAX_ROUNDS: usize = 1000;
 
-/// The verdict, unless the rounds contradict it: each of them is one value, and a pass or a failure must also follow from their
-/// mean by Student's t, on the logarithms where no value is 0 and none a share. It is inconclusive where it does not.
-pub fn by_rounds(verdict: Verdict, rounds: &[Sample]) -> Verdict {
+/// Confirms a verdict by the rounds, of which each is one value: a pass or a failure must also follow from their mean by
+/// Student's t, on logarithms where all values are positive and no shares. Otherwise it becomes inconclusive.
+pub fn confirm_by_rounds(verdict: Verdict, rounds: &[Sample]) -> Verdict {
     let Verdict { check, ruling, .. } = &verdict;
     let (Confidence::Level(level), Ruling::Pass | Ruling::Fail) = (check.confidence, ruling) else { return verdict };
-    if check.relative.is_some() || !replicable(check) {
+    if check.relative.is_some() || !is_replicable(check) {
         return verdict;
     }
     let values: Vec<f64> = rounds.iter().filter_map(|round| Some(figure(check, round, &[])?.value)).collect();
-    let without = rounds.len() - values.len();
-    if without > 0 && *ruling == Ruling::Pass {
-        let note = format!("{without} of the {} restarted servers gave no value for this objective", rounds.len());
+    let missing = rounds.len() - values.len();
+    if missing > 0 && *ruling == Ruling::Pass {
+        let note = format!("{missing} of the {} restarted servers gave no value for this objective", rounds.len());
         return Verdict { ruling: Ruling::Inconclusive, bound: None, need: None, note: Some(note), ..verdict };
     }
-    if without > 0 && check.of == Of::Scheduled {
+    if missing > 0 && check.of == Of::Scheduled {
         return verdict;
     }
     let share = matches!(check.subject, Subject::Goodput(_) | Subject::Metric { metric: Metric::ErrorRate, .. });
@@ -36,37 +36,39 @@ pub fn by_rounds(verdict: Verdict, rounds: &[Sample]) -> Verdict {
     let back = |value: f64| if logs { value.exp() } else { value };
     let (low, high) = (back(ends.0), back(ends.1));
     let (worst, best) = if check.op.is_ceiling() { (high, low) } else { (low, high) };
-    let stands = if *ruling == Ruling::Pass { check.op.holds(worst, check.limit) } else { !check.op.holds(best, check.limit) };
-    if stands {
-        let farther = |own: f64| if check.op.is_ceiling() { own.max(worst) } else { own.min(worst) };
+    let is_confirmed =
+        if *ruling == Ruling::Pass { check.op.holds(worst, check.limit) } else { !check.op.holds(best, check.limit) };
+    if is_confirmed {
+        let farther = |bound: f64| if check.op.is_ceiling() { bound.max(worst) } else { bound.min(worst) };
         return Verdict { bound: verdict.bound.map(farther), ..verdict };
     }
     let sd = group.variance.unwrap_or_default().sqrt();
     let differ = if logs { format!("{:.1} %", sd.exp_m1() * 100.0) } else { format!("{sd:.3}") };
     let limit = if logs { check.limit.ln() } else { check.limit };
-    let more =
-        enough(sd, (limit - group.mean).abs(), level).map(|count| format!(": set rounds.count: {count}")).unwrap_or_default();
+    let more = required_rounds(sd, (limit - group.mean).abs(), level)
+        .map(|count| format!(": set rounds.count: {count}"))
+        .unwrap_or_default();
     let note = format!("the {} restarted servers differ by {differ} (standard deviation), too much for a verdict{more}", group.n);
     Verdict { ruling: Ruling::Inconclusive, bound: Some(worst), need: None, note: Some(note), ..verdict }
 }
 
-/// Whether a check is about something that each round has a value of, and that more rounds make surer.
-fn replicable(check: &Check) -> bool {
+/// Whether each round has a value of the check's subject that more rounds make more precise.
+fn is_replicable(check: &Check) -> bool {
     match &check.subject {
         Subject::Goodput(_) => true,
-        Subject::Metric { metric, stat, .. } => comparable(Measure { metric: *metric, stat: *stat }),
+        Subject::Metric { metric, stat, .. } => is_comparable(Measure { metric: *metric, stat: *stat }),
         Subject::Signal { .. } => false,
     }
 }
 
-/// Rounds whose mean would be as far from the limit as it is now, and surely.
-fn enough(sd: f64, away: f64, level: f64) -> Option<usize> {
+/// Rounds with which a mean at this distance from the limit would be decided.
+fn required_rounds(sd: f64, distance: f64, level: f64) -> Option<usize> {
     let reach = |count: usize| t_quantile(level, count as f64 - 1.0) * sd / (count as f64).sqrt();
-    // Student's t costs time: doubling first.
+    // Student's t is slow: double first.
     let above = std::iter::successors(Some(3), |count| Some(count * 2))
-        .take_while(|count| *count <= MOST)
-        .find(|count| reach(*count) <= away)?;
-    (above / 2..=above).filter(|count| *count > 2).find(|count| reach(*count) <= away)
+        .take_while(|count| *count <= MAX_ROUNDS)
+        .find(|count| reach(*count) <= distance)?;
+    (above / 2..=above).filter(|count| *count > 2).find(|count| reach(*count) <= distance)
 }
 
 #[cfg(test)]
@@ -86,7 +88,7 @@ mod tests {
 
     fn ruled(ruling: Ruling, limit: f64, values: &[f64]) -> Verdict {
         let check = check(Metric::Ttft, Some(Stat::Quantile(0.5)), Op::Less, limit);
-        by_rounds(verdict(check, ruling, Some(101.0)), &rounds(values))
+        confirm_by_rounds(verdict(check, ruling, Some(101.0)), &rounds(values))
     }
 
     #[test]
@@ -110,7 +112,7 @@ mod tests {
         let limit = Check { of: Of::Scheduled, ..limit };
         let mut all = rounds(&[98.0, 100.0, 102.0]);
         all.push(sample(vec![failed(); 20]));
-        let of = |ruling| by_rounds(verdict(limit.clone(), ruling, Some(102.0)), &all);
+        let of = |ruling| confirm_by_rounds(verdict(limit.clone(), ruling, Some(102.0)), &all);
         let open = of(Ruling::Pass);
         let note = "1 of the 4 restarted servers gave no value for this objective";
         assert_eq!((open.ruling, open.bound, open.note.as_deref()), (Ruling::Inconclusive, None, Some(note)));
@@ -121,7 +123,7 @@ mod tests {
     fn what_rounds_do_not_replicate_stays() {
         let max = check(Metric::Ttft, Some(Stat::Max), Op::Less, 100.5);
         let verdict = verdict(max, Ruling::Fail, None);
-        assert_eq!(by_rounds(verdict.clone(), &rounds(&[98.0, 100.0, 102.0])), verdict);
+        assert_eq!(confirm_by_rounds(verdict.clone(), &rounds(&[98.0, 100.0, 102.0])), verdict);
         let one = ruled(Ruling::Pass, 100.5, &[100.0]);
         assert_eq!((one.ruling, one.bound), (Ruling::Pass, Some(101.0)), "one round shows nothing of how they differ");
         assert_eq!(ruled(Ruling::Inconclusive, 104.0, &[98.0, 100.0, 102.0]).ruling, Ruling::Inconclusive);

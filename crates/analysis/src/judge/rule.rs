@@ -1,73 +1,76 @@
-//! One check of one case, ruled.
+//! The verdict on one check of one case.
 
-use crate::judge::counted::{Samples, judge_quantile, judge_share, stricter, value_at};
+use crate::judge::counted::{Samples, judge_quantile, judge_share, stricter};
 use crate::judge::design_effect;
-use crate::judge::evidence::{self, Evidence, goodput_flags};
-use crate::judge::point::{estimate, judge_bounded, reason};
+use crate::judge::evidence::{Evidence, estimate, goodput_flags, histogram_bound, point_only_reason};
 use crate::judge::ratio::judge_ratio;
 use crate::judge::relative::judge_relative;
-use llmscen_core::check::{Check, Confidence, NoData, Of, RequestLimit, Ruling, Subject, Verdict};
+use crate::sample::Sample;
+use llmscen_core::check::{Check, Confidence, NoData, Of, Op, RequestLimit, Ruling, Subject, Verdict};
 use llmscen_core::early_stop::Aborted;
 use llmscen_core::load::Shape;
 use llmscen_core::metric::{Metric, Scope, Stat};
-use llmscen_core::sample::Sample;
-use llmscen_core::stats::quantile::rank;
+use llmscen_core::stats::quantile::select_quantile;
 use llmscen_core::stats::quantile_bound::Decision;
+use llmscen_core::telemetry::Seen;
 
 /// The note of a verdict that the self-audit invalidates.
 pub const REJECTED: &str = "not judged: the self-audit failed";
 
-/// A quantile of a rarer tail than this rests on few samples, and how many are usual for one.
-const RARE: (f64, u64) = (0.0100001, 1000);
+/// A quantile with a tail of at most this share should have [`RARE_TAIL_SAMPLES`] samples.
+const RARE_TAIL: f64 = 0.0100001;
+const RARE_TAIL_SAMPLES: u64 = 1000;
 
-/// Effective samples of the median from which on the memory of an open loop is short beside its run.
-const FORGETS: f64 = 100.0;
+/// Effective samples of the median from which the correlation time of an open loop is short compared with its run.
+const SHORT_MEMORY_SAMPLES: f64 = 100.0;
 
-/// Rules on a check by a sample. Where the self-audit failed every ruling is invalid, the numbers stay.
+/// The verdict on a check. Where the self-audit failed, every ruling is invalid and the values are kept.
 pub fn rule(check: &Check, sample: &Sample, conditions: &Conditions) -> Verdict {
-    let opinion = opinion(check, sample, conditions);
-    let valid = conditions.valid;
-    let ran = !sample.rows.is_empty() || sample.counts.warmup > 0;
-    let why = if ran { REJECTED } else { "did not run" };
-    let valid = valid || is_of_startup(check) && opinion.observed.is_some();
-    let audit = (!valid).then_some(why);
-    let Opinion { ruling, observed, bound, n, effective_n, need, note } = opinion.noted(audit);
+    let assessment = assess(check, sample, conditions);
+    let ran = !sample.requests.is_empty() || sample.counts.warmup > 0;
+    let valid = conditions.valid || is_about_startup(check) && assessment.observed.is_some();
+    let rejected = (!valid).then_some(if ran { REJECTED } else { "did not run" });
+    let Assessment { ruling, observed, bound, n, effective_n, need, note } = assessment.with_note(rejected);
     let (ruling, need) = if valid { (ruling, need) } else { (Ruling::Invalid, None) };
     Verdict { check: check.clone(), ruling, observed, bound, n, effective_n, need, note }
 }
 
-fn opinion(check: &Check, sample: &Sample, conditions: &Conditions) -> Opinion {
-    if let Some((seen, n)) = evidence::bounded(check, sample) {
-        return judge_bounded(check, seen, n);
+fn assess(check: &Check, sample: &Sample, conditions: &Conditions) -> Assessment {
+    if let Some((seen, n)) = histogram_bound(check, sample) {
+        return judge_histogram_bound(check, seen, n);
     }
-    let mut evidence = Evidence::of(check, sample);
+    let mut evidence = Evidence::collect(check, sample);
     let (Some(observed), n) = estimate(&mut evidence) else { return without_data(check, sample) };
-    let lost = observed.is_infinite().then_some("the value lies among the failed requests, which break any limit");
-    if let Some(own) = &check.relative {
+    let on_failed = observed
+        .is_infinite()
+        .then_some("this value falls on a failed request; failed requests exceed any limit (`of: scheduled`)");
+    if let Some(relative) = &check.relative {
         let dependence = design_effect::dependence(check, sample, &evidence, observed);
-        return judge_relative(check, own, evidence, (observed, n, dependence)).noted(lost);
+        return judge_relative(check, relative, evidence, (observed, n, dependence)).with_note(on_failed);
     }
     let samples = |evidence: &Evidence, level| {
         let dependence = design_effect::dependence(check, sample, evidence, observed);
-        // Gaps may be millions, and the median is looked for last.
-        let bounded = match conditions.load {
-            LoadKind::FixedUsers => bounded(check, sample),
-            LoadKind::Arrivals => !dependence.long && bounded(check, sample) && forgets(check, sample, evidence, level),
+        // The median is searched last: gaps may be millions.
+        let queue_is_bounded = match conditions.load {
+            LoadKind::FixedUsers => has_bounded_queue(check, sample),
+            LoadKind::Arrivals => {
+                !dependence.long && has_bounded_queue(check, sample) && has_short_memory(check, sample, evidence, level)
+            }
             LoadKind::Other => false,
         };
         let too_short = conditions.load == LoadKind::Arrivals && dependence.long;
-        Samples { bounded, too_short, ..Samples::new(n, dependence, level) }
+        Samples { queue_is_bounded, too_short, ..Samples::new(n, dependence, level) }
     };
-    let compared = Opinion::point(check.op.holds(observed, check.limit), observed, n);
-    let judged = match (check.confidence, reason(check, &evidence)) {
-        (Confidence::Point, _) => compared,
-        // Nothing holds for a limit that is not a number.
-        _ if check.limit.is_nan() => compared,
-        (Confidence::Level(_), Some(reason)) => compared.noted(Some(reason)),
+    let point = Assessment::point(check.op.holds(observed, check.limit), observed, n);
+    let judged = match (check.confidence, point_only_reason(check, &evidence)) {
+        (Confidence::Point, _) => point,
+        // A NaN limit fails every comparison.
+        _ if check.limit.is_nan() => point,
+        (Confidence::Level(_), Some(reason)) => point.with_note(Some(reason)),
         (Confidence::Level(level), None) => match evidence {
             Evidence::Values(_, Stat::Quantile(p)) => {
                 let samples = samples(&evidence, level);
-                let Evidence::Values(values, _) = evidence else { return compared };
+                let Evidence::Values(values, _) = evidence else { return point };
                 judge_quantile(check, values, p, (samples, level))
             }
             Evidence::Share { hits, .. } => {
@@ -76,71 +79,112 @@ fn opinion(check: &Check, sample: &Sample, conditions: &Conditions) -> Opinion {
                 judge_share(check, hits, strict, (samples, level))
             }
             Evidence::Ratio(units) => judge_ratio(check, &units, observed, level),
-            Evidence::Values(..) | Evidence::Figure(..) => compared,
+            Evidence::Values(..) | Evidence::Figure(..) => point,
         },
     };
-    let few = few(check, &judged);
-    judged.noted(lost.map(str::to_owned).or(few))
+    let few = few_samples_note(check, &judged);
+    judged.with_note(on_failed.map(str::to_owned).or(few))
 }
 
-/// A verdict on a p99 from few samples says so: it is right, and yet no figure to publish.
-fn few(check: &Check, opinion: &Opinion) -> Option<String> {
+/// The note of a verdict on a rare tail from few samples: it is valid, but should not be published.
+fn few_samples_note(check: &Check, judged: &Assessment) -> Option<String> {
     let Subject::Metric { stat: Some(Stat::Quantile(p)), .. } = check.subject else { return None };
-    let (tail, usual) = RARE;
-    let decided = matches!(opinion.ruling, Ruling::Pass | Ruling::Fail) && opinion.bound.is_some();
-    (decided && opinion.note.is_none() && opinion.n < usual && p.min(1.0 - p) <= tail && 0.0 < p && p < 1.0).then(|| {
-        format!("decided by {} samples; draft-gaikwad-llm-benchmarking-methodology asks for at least {usual}", opinion.n)
+    let decided = matches!(judged.ruling, Ruling::Pass | Ruling::Fail) && judged.bound.is_some();
+    let is_few = judged.n < RARE_TAIL_SAMPLES && p.min(1.0 - p) <= RARE_TAIL && 0.0 < p && p < 1.0;
+    (decided && judged.note.is_none() && is_few).then(|| {
+        let n = judged.n;
+        format!("decided by {n} samples; draft-gaikwad-llm-benchmarking-methodology requires at least {RARE_TAIL_SAMPLES}")
     })
 }
 
-/// Whether users bound what correlates the samples of a check: not the steps of a batch, from which gaps come, and not failures.
-fn bounded(check: &Check, sample: &Sample) -> bool {
-    let gaps = matches!(&check.subject, Subject::Metric { metric, .. } if metric.per() == Scope::Gap);
+/// Whether a fixed number of users bounds the queue that correlates the samples of a check. It bounds neither the batch steps
+/// that correlate gaps, nor failures.
+fn has_bounded_queue(check: &Check, sample: &Sample) -> bool {
+    let is_per_gap = matches!(&check.subject, Subject::Metric { metric, .. } if metric.per() == Scope::Gap);
     let with_failed = matches!(&check.subject, Subject::Goodput(_)) || check.of == Of::Scheduled;
-    !gaps && (!with_failed || sample.rows.iter().all(|row| row.ok || row.left))
+    !is_per_gap && (!with_failed || sample.requests.iter().all(|request| request.ok() || request.left()))
 }
 
-/// Whether the queue of an open loop forgets within a small part of the run. The requests above the median show that better than the
-/// few above a high quantile.
-fn forgets(check: &Check, sample: &Sample, evidence: &Evidence, level: f64) -> bool {
+/// Whether the correlation time of an open loop's queue is a small part of the run. The requests above the median show that better
+/// than the few above a high quantile.
+fn has_short_memory(check: &Check, sample: &Sample, evidence: &Evidence, level: f64) -> bool {
     let Evidence::Values(values, _) = evidence else { return false };
-    let middle = value_at(&mut values.clone(), rank(values.len(), 0.5));
-    middle.is_some_and(|middle| {
-        let dependence = design_effect::dependence(check, sample, evidence, middle);
-        !dependence.long && values.len() as f64 / dependence.effect(level) >= FORGETS
+    select_quantile(&mut values.clone(), 0.5).is_some_and(|median| {
+        let dependence = design_effect::dependence(check, sample, evidence, median);
+        !dependence.long && values.len() as f64 / dependence.effect(level) >= SHORT_MEMORY_SAMPLES
     })
 }
 
-/// Requests that meet every limit of a goodput by a margin too; None for a limit that has no such.
+/// Requests that meet every limit of a goodput with a margin; None for a check that has no such limits.
 fn strict_hits(check: &Check, sample: &Sample, margin: f64) -> Option<u64> {
     let Subject::Goodput(limits) = &check.subject else { return None };
     let limits: Vec<RequestLimit> =
-        limits.iter().map(|one| RequestLimit { limit: stricter(one.op, one.limit, margin), ..*one }).collect();
-    let hits = || goodput_flags(&sample.rows, &limits).into_iter().filter(|good| *good).count() as u64;
+        limits.iter().map(|limit| RequestLimit { limit: stricter(limit.op, limit.limit, margin), ..*limit }).collect();
+    let hits = || goodput_flags(&sample.requests, &limits).into_iter().filter(|good| *good).count() as u64;
     (!check.op.is_ceiling()).then(hits)
 }
 
-fn without_data(check: &Check, sample: &Sample) -> Opinion {
+/// Judges a value of which a server's histogram only gives a bound: decided where every possible value gives the same ruling.
+/// `n`: the histogram's count.
+fn judge_histogram_bound(check: &Check, seen: Seen, n: u64) -> Assessment {
+    let (ruling, bucket) = match seen {
+        Seen::Value(value) => return Assessment::point(check.op.holds(value, check.limit), value, n),
+        Seen::AtMost(most) => (ruling_of_bound(check, most, check.op.is_ceiling(), check.limit > most), "first"),
+        Seen::AtLeast(least) => (ruling_of_bound(check, least, is_floor(check.op), check.limit < least), "last"),
+    };
+    let unit = match &check.subject {
+        Subject::Signal { signal, .. } => signal.unit().symbol(),
+        Subject::Metric { .. } | Subject::Goodput(_) => "",
+    };
+    let shown = format!("{}{} {unit}", seen.sign(), seen.number());
+    let note =
+        format!("the server's histogram only shows that the value is {} (it falls in the {bucket} bucket)", shown.trim_end());
+    Assessment { ruling, observed: None, bound: None, n, effective_n: None, need: None, note: Some(note) }
+}
+
+/// `same_side`: the limit and the bound are on the same side of the value, so a limit that the bound meets is met.
+/// `out_of_range`: the value cannot equal the limit.
+fn ruling_of_bound(check: &Check, bound: f64, same_side: bool, out_of_range: bool) -> Ruling {
+    let holds = check.op.holds(bound, check.limit);
+    match check.op {
+        _ if check.limit.is_nan() => Ruling::Fail,
+        Op::Equal if out_of_range => Ruling::Fail,
+        Op::Unequal if out_of_range => Ruling::Pass,
+        Op::Equal | Op::Unequal => Ruling::Inconclusive,
+        _ if same_side && holds => Ruling::Pass,
+        _ if !same_side && !holds => Ruling::Fail,
+        _ => Ruling::Inconclusive,
+    }
+}
+
+fn is_floor(op: Op) -> bool {
+    matches!(op, Op::More | Op::AtLeast)
+}
+
+fn without_data(check: &Check, sample: &Sample) -> Assessment {
     const NO_WINDOW: &str =
-        "sending stopped before any request had succeeded, so there is no throughput: send more requests, or measure for longer";
+        "no request succeeded before sending stopped, so there is no throughput: send more requests, or measure for longer";
     let (ruling, note) = match check.no_data {
         NoData::Fail if has_no_window(check, sample) => (Ruling::Inconclusive, NO_WINDOW),
         NoData::Fail => (Ruling::Fail, "no data"),
         NoData::Inconclusive => (Ruling::Inconclusive, "no data"),
-        NoData::Pass => (Ruling::Pass, "no data: passes only because of `no_data: pass`"),
+        NoData::Pass => (Ruling::Pass, "no data; passes because the objective sets `no_data: pass`"),
     };
-    Opinion { ruling, observed: None, bound: None, n: 0, effective_n: None, need: None, note: Some(note.into()) }
+    Assessment { ruling, observed: None, bound: None, n: 0, effective_n: None, need: None, note: Some(note.into()) }
 }
 
 /// Whether a throughput is missing although requests succeeded.
 fn has_no_window(check: &Check, sample: &Sample) -> bool {
-    let windowed = matches!(&check.subject, Subject::Metric { metric, .. } if Metric::WINDOWED.contains(metric));
-    windowed && sample.rows.iter().any(|row| row.ok) && !sample.sending.is_empty() && sample.sending.iter().all(|own| *own <= 0.0)
+    let is_windowed = matches!(&check.subject, Subject::Metric { metric, .. } if Metric::WINDOWED.contains(metric));
+    is_windowed
+        && sample.requests.iter().any(|request| request.ok())
+        && !sample.sending.is_empty()
+        && sample.sending.iter().all(|seconds| *seconds <= 0.0)
 }
 
-/// What one kind of evidence says.
+/// What a test makes of a check; the fields of [`Verdict`].
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Opinion {
+pub(super) struct Assessment {
     pub ruling: Ruling,
     pub observed: Option<f64>,
     pub bound: Option<f64>,
@@ -150,20 +194,19 @@ pub(super) struct Opinion {
     pub note: Option<String>,
 }
 
-impl Opinion {
-    /// Of a point estimate alone.
-    pub(super) fn point(holds: bool, observed: f64, n: u64) -> Opinion {
+impl Assessment {
+    /// The comparison of a point estimate.
+    pub(super) fn point(holds: bool, observed: f64, n: u64) -> Assessment {
         let ruling = if holds { Ruling::Pass } else { Ruling::Fail };
-        Opinion { ruling, observed: Some(observed), bound: None, n, effective_n: None, need: None, note: None }
+        Assessment { ruling, observed: Some(observed), bound: None, n, effective_n: None, need: None, note: None }
     }
 
-    /// The same with a note, where there is one.
-    pub(super) fn noted(self, note: Option<impl Into<String>>) -> Opinion {
-        Opinion { note: note.map(Into::into).or(self.note), ..self }
+    /// Replaces the note, where one is given.
+    pub(super) fn with_note(self, note: Option<impl Into<String>>) -> Assessment {
+        Assessment { note: note.map(Into::into).or(self.note), ..self }
     }
 }
 
-/// A statistical decision as a ruling.
 pub(super) fn ruling(decision: Decision) -> Ruling {
     match decision {
         Decision::Holds => Ruling::Pass,
@@ -172,21 +215,21 @@ pub(super) fn ruling(decision: Decision) -> Ruling {
     }
 }
 
-/// How the load of a case bounds the queue of its server.
+/// How the load of a case bounds the server's queue.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LoadKind {
-    /// Users who wait for their replies: at most one request of each is in the queue.
+    /// A closed loop: at most one request of each user is in the queue.
     FixedUsers,
-    /// Arrivals at one rate: the queue may grow without bound, and begins empty.
+    /// An open loop at one rate: the queue starts empty and may grow without bound.
     Arrivals,
-    /// A load that changes with time, or of which nothing is known.
+    /// A load that changes with time, or an unknown one.
     #[default]
     Other,
 }
 
 impl LoadKind {
-    /// The kind of a shape.
-    pub fn of(shape: &Shape) -> LoadKind {
+    /// The kind of a load shape.
+    pub fn of_shape(shape: &Shape) -> LoadKind {
         match shape {
             Shape::Closed { .. } | Shape::Users { .. } => LoadKind::FixedUsers,
             Shape::Open { .. } => LoadKind::Arrivals,
@@ -195,52 +238,51 @@ impl LoadKind {
     }
 }
 
-/// The conditions that a case was measured under.
+/// The conditions of a measurement.
 #[derive(Clone, Copy, Debug)]
 pub struct Conditions {
-    /// Whether the self-audit found the measurement sound.
+    /// Whether the self-audit accepted the measurement.
     pub valid: bool,
-    /// The kind of its load.
+    /// Kind of load.
     pub load: LoadKind,
 }
 
-// Cases that were not measured to their end.
+// Cases that were not measured completely.
 
-/// The verdicts with none of them decided, whatever the self-audit found: `why` is the reason, and figures stay. `some`: whether
-/// a request succeeded. A startup time that was measured keeps its verdict.
-pub fn not_measured(verdicts: Vec<Verdict>, some: bool, why: &str) -> Vec<Verdict> {
+/// The verdicts as inconclusive because of `why`, whatever the self-audit found; values are kept. A measured startup time keeps
+/// its verdict. `has_success`: a request succeeded.
+pub fn unmeasured_verdicts(verdicts: Vec<Verdict>, has_success: bool, why: &str) -> Vec<Verdict> {
     let brief = why.split(": ").next().unwrap_or(why);
-    let note = match some {
+    let note = match has_success {
         _ if why.contains("not run: ") => why.to_owned(),
         true => format!("not judged: {brief}"),
         false => format!("not measured: {brief}"),
     };
-    let undecided = |verdict: Verdict| match verdict.observed {
-        Some(_) if is_of_startup(&verdict.check) => verdict,
+    let inconclusive = |verdict: Verdict| match verdict.observed {
+        Some(_) if is_about_startup(&verdict.check) => verdict,
         _ => Verdict { ruling: Ruling::Inconclusive, need: None, note: Some(note.clone()), ..verdict },
     };
-    verdicts.into_iter().map(undecided).collect()
+    verdicts.into_iter().map(inconclusive).collect()
 }
 
-/// Whether a check is about the start of the server, which the load and its self-audit have no part in.
-pub(super) fn is_of_startup(check: &Check) -> bool {
+/// Whether a check is about the startup time of the server, which does not depend on the load or the self-audit.
+fn is_about_startup(check: &Check) -> bool {
     matches!(check.subject, Subject::Metric { metric: Metric::Startup, .. })
 }
 
-/// The verdicts with the lost limit as broken, whatever the requests still in flight made of it, and no other one decided: the
-/// sample ended where it did because of what was in it, and no rule for a planned number of requests holds for such a one.
-/// What the self-audit rejects stays invalid.
-pub fn given_up(verdicts: Vec<Verdict>, lost: &Aborted) -> Vec<Verdict> {
-    let decided = |(place, verdict): (usize, Verdict)| match verdict.ruling {
+/// The verdicts of an aborted case: the check that aborted it fails, and the others are inconclusive, since their tests assume a
+/// planned number of requests. What the self-audit rejected stays invalid.
+pub fn aborted_verdicts(verdicts: Vec<Verdict>, aborted: &Aborted) -> Vec<Verdict> {
+    let decided = |(index, verdict): (usize, Verdict)| match verdict.ruling {
         Ruling::Invalid => verdict,
-        _ if is_of_startup(&verdict.check) && verdict.observed.is_some() => verdict,
-        _ if place == lost.check as usize => {
-            Verdict { ruling: Ruling::Fail, need: None, note: Some(lost.to_string()), ..verdict }
+        _ if is_about_startup(&verdict.check) && verdict.observed.is_some() => verdict,
+        _ if index == aborted.check as usize => {
+            Verdict { ruling: Ruling::Fail, need: None, note: Some(aborted.to_string()), ..verdict }
         }
         _ => Verdict {
             ruling: Ruling::Inconclusive,
             need: None,
-            note: Some(format!("not decided: the case was given up because of `{}`", lost.expr)),
+            note: Some(format!("not judged: the case was aborted by `{}`", aborted.expr)),
             ..verdict
         },
     };

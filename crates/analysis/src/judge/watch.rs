@@ -1,12 +1,11 @@
-//! A limit that is watched while its case runs, so that a lost one can end it.
+//! A check that is tested while its case runs, so that a failed one can abort it.
 
-use crate::judge::evidence::tagged;
+use crate::measured_requests::MeasuredRequest;
 use llmscen_core::check::{Check, Of, Subject};
 use llmscen_core::metric::{Metric, Scope};
-use llmscen_core::sample::Row;
 use llmscen_core::stats::sequential::Sequential;
 
-/// One watched check.
+/// A sequential test of one check.
 #[derive(Clone, Debug)]
 pub struct Watch {
     check: Check,
@@ -14,38 +13,38 @@ pub struct Watch {
 }
 
 impl Watch {
-    /// A watch over a check; None where it has no `abort`, or cannot be lost early.
-    pub fn over(check: &Check) -> Option<Watch> {
+    /// None where the check has no `abort`, or cannot fail early.
+    pub fn new(check: &Check) -> Option<Watch> {
         let (abort, allowed) = (check.abort?, check.allowed()?);
         Some(Watch { check: check.clone(), test: Sequential::new(allowed, abort.alpha, abort.min_samples) })
     }
 
-    /// Whether a request breaks the limit; None where the limit is not about it.
-    pub fn breaks(&self, row: &Row) -> Option<bool> {
+    /// Whether a request breaks the limit; None where the check does not apply to it.
+    pub fn breaks(&self, request: MeasuredRequest<'_>) -> Option<bool> {
         let check = &self.check;
         match &check.subject {
             Subject::Signal { .. } => None,
-            // A user who left is neither a success nor an error.
-            Subject::Goodput(_) | Subject::Metric { metric: Metric::ErrorRate, .. } if row.left => None,
-            Subject::Metric { metric, .. } if row.left && !row.counts(*metric) => None,
-            Subject::Goodput(limits) => Some(row.meets(limits) == check.op.is_ceiling()),
-            Subject::Metric { tags, .. } if !tagged(row, tags) => None,
-            Subject::Metric { metric: Metric::ErrorRate, .. } => Some(row.ok != check.op.is_ceiling()),
-            Subject::Metric { .. } if !row.ok && !row.left => (check.of == Of::Scheduled).then_some(true),
+            // A request that its client cancelled is neither a success nor an error.
+            Subject::Goodput(_) | Subject::Metric { metric: Metric::ErrorRate, .. } if request.left() => None,
+            Subject::Metric { metric, .. } if request.left() && !request.counts(*metric) => None,
+            Subject::Goodput(limits) => Some(request.meets(limits) == check.op.is_ceiling()),
+            Subject::Metric { tags, .. } if !request.tags().match_all(tags) => None,
+            Subject::Metric { metric: Metric::ErrorRate, .. } => Some(request.ok() != check.op.is_ceiling()),
+            Subject::Metric { .. } if !request.ok() && !request.left() => (check.of == Of::Scheduled).then_some(true),
             Subject::Metric { metric, .. } if metric.per() == Scope::Gap => {
-                (!row.gaps.is_empty()).then(|| row.gaps.iter().any(|&gap| !check.op.holds(gap, check.limit)))
+                (!request.gaps().is_empty()).then(|| request.gaps().iter().any(|&gap| !check.op.holds(gap, check.limit)))
             }
-            Subject::Metric { metric, .. } => row.values.get(metric).map(|&value| !check.op.holds(value, check.limit)),
+            Subject::Metric { metric, .. } => request.value(*metric).map(|value| !check.op.holds(value, check.limit)),
         }
     }
 
-    /// Takes in what [`Watch::breaks`] said of the next request; whether the limit is lost now.
-    pub fn take(&mut self, breaks: bool) -> bool {
+    /// Adds the result of [`Watch::breaks`] for the next request; whether the check has failed now.
+    pub fn add(&mut self, breaks: bool) -> bool {
         self.test.take(breaks)
     }
 
-    /// Requests that it was judged by so far, and those that broke it.
-    pub fn seen(&self) -> (u64, u64) {
+    /// Number of tested requests, and of those that broke the limit.
+    pub fn counts(&self) -> (u64, u64) {
         self.test.seen()
     }
 
@@ -58,47 +57,53 @@ impl Watch {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::judge::fixture::{check, failed, goodput, ok};
+    use crate::fixture::TestRequest;
+    use crate::judge::fixture::{check, failed, goodput, ok, sample};
     use llmscen_core::check::{Abort, Op, RequestLimit};
     use llmscen_core::metric::Stat;
+
+    fn breaks(watch: &Watch, requests: impl IntoIterator<Item = TestRequest>) -> Vec<Option<bool>> {
+        sample(requests.into_iter().collect()).requests.iter().map(|request| watch.breaks(request)).collect()
+    }
 
     fn quantile(metric: Metric, p: f64, op: Op) -> Check {
         check(metric, Some(Stat::Quantile(p)), op, 5.0)
     }
 
     fn watch(check: Check) -> Watch {
-        Watch::over(&Check { abort: Some(Abort { min_samples: 1, alpha: 0.01 }), ..check }).unwrap()
+        Watch::new(&Check { abort: Some(Abort { min_samples: 1, alpha: 0.01 }), ..check }).unwrap()
     }
 
     #[test]
     fn a_request_breaks_a_limit_as_the_verdict_counts_it() {
         let slow = ok(Metric::Ttft, 9.0);
         let p95 = watch(quantile(Metric::Ttft, 0.95, Op::Less));
-        assert_eq!([ok(Metric::Ttft, 1.0), slow.clone(), failed()].map(|row| p95.breaks(&row)), [Some(false), Some(true), None]);
-        assert_eq!(p95.breaks(&ok(Metric::E2e, 1.0)), None, "a value that does not exist is not judged");
+        assert_eq!(breaks(&p95, [ok(Metric::Ttft, 1.0), slow.clone(), failed()]), [Some(false), Some(true), None]);
+        assert_eq!(breaks(&p95, [ok(Metric::E2e, 1.0)]), [None], "a value that does not exist is not judged");
         let all = watch(Check { of: Of::Scheduled, ..quantile(Metric::Ttft, 0.95, Op::Less) });
-        assert_eq!(all.breaks(&failed()), Some(true));
+        assert_eq!(breaks(&all, [failed()]), [Some(true)]);
         let errors = watch(check(Metric::ErrorRate, None, Op::Less, 0.01));
-        assert_eq!([slow.clone(), failed()].map(|row| errors.breaks(&row)), [Some(false), Some(true)]);
-        let left = Row { ok: false, left: true, ..slow.clone() };
-        assert_eq!((p95.breaks(&left), errors.breaks(&left)), (Some(true), None), "it saw its first token, and did not fail");
+        assert_eq!(breaks(&errors, [slow.clone(), failed()]), [Some(false), Some(true)]);
+        let left = TestRequest { ok: false, left: true, ..slow.clone() };
+        let both = [breaks(&p95, [left.clone()]), breaks(&errors, [left])].concat();
+        assert_eq!(both, [Some(true), None], "it saw its first token, and did not fail");
         let limit = RequestLimit { metric: Metric::Ttft, op: Op::Less, limit: 5.0 };
         let good = watch(goodput(vec![limit], Op::AtLeast, 0.9));
-        assert_eq!([ok(Metric::Ttft, 1.0), slow.clone(), failed()].map(|row| good.breaks(&row)), [false, true, true].map(Some));
+        assert_eq!(breaks(&good, [ok(Metric::Ttft, 1.0), slow.clone(), failed()]), [false, true, true].map(Some));
         let gaps = watch(check(Metric::Itl, Some(Stat::Max), Op::Less, 5.0));
-        let paced = |gaps: &[f64]| Row { gaps: gaps.to_vec(), ..slow.clone() };
-        assert_eq!([paced(&[1.0, 6.0]), paced(&[1.0]), paced(&[])].map(|row| gaps.breaks(&row)), [Some(true), Some(false), None]);
+        let paced = |gaps: &[f64]| TestRequest { gaps: gaps.to_vec(), ..slow.clone() };
+        assert_eq!(breaks(&gaps, [paced(&[1.0, 6.0]), paced(&[1.0]), paced(&[])]), [Some(true), Some(false), None]);
         let mut tagged = quantile(Metric::Ttft, 0.95, Op::Less);
         let Subject::Metric { tags, .. } = &mut tagged.subject else { unreachable!() };
         tags.push(("model".into(), "a".into()));
-        assert_eq!(watch(tagged).breaks(&slow), None);
+        assert_eq!(breaks(&watch(tagged), [slow]), [None]);
     }
 
     #[test]
     fn a_lost_limit_is_lost_at_the_request_that_proves_it() {
         let mut p95 = watch(quantile(Metric::Ttft, 0.95, Op::Less));
-        let lost = (1..=100).find(|_| p95.take(true)).unwrap();
-        assert_eq!((p95.seen(), p95.check().op), ((lost, lost), Op::Less));
+        let lost = (1..=100).find(|_| p95.add(true)).unwrap();
+        assert_eq!((p95.counts(), p95.check().op), ((lost, lost), Op::Less));
         assert!((8..=12).contains(&lost), "{lost}: each may share its luck with two more");
     }
 }

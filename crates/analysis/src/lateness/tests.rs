@@ -1,6 +1,6 @@
 use super::*;
 use crate::fixture::{case, failed, stream, table};
-use crate::sample::sample;
+use crate::sample::sample_case;
 use llmscen_core::load::Shape;
 use llmscen_core::manifest::{Part, WorkerStalls};
 use llmscen_core::outcome::Outcome;
@@ -16,13 +16,13 @@ fn part(workers: &[&[(u64, u64)]]) -> Part {
 }
 
 /// The values of the only request of a case: slow, as measured and fast.
-fn ends(outcome: &Outcome, workers: &[&[(u64, u64)]], accepted: Accepted) -> Option<[Row; 3]> {
+fn ends(outcome: &Outcome, workers: &[&[(u64, u64)]], accepted: Accepted) -> Option<[Sample; 3]> {
     let (table, case, parts) = (table("a", std::slice::from_ref(outcome)), case(Shape::Closed { users: 1 }), [part(workers)]);
     let facts = CaseFacts { case: &case, parts: &parts, until: None };
-    let own = sample(&table, &facts);
-    let late = lateness(&table, &facts, accepted)?;
-    let row = |end| late.shifted(&own, end, 0.0).rows.remove(0);
-    Some([row(End::Slow), own.rows[0].clone(), row(End::Fast)])
+    let own = sample_case(&table, &facts);
+    let late = measure_lateness(&table, &facts, accepted)?;
+    let [slow, fast] = [End::Slow, End::Fast].map(|end| late.shift(&own, end, 0.0));
+    Some([slow, own, fast])
 }
 
 /// Due at 0, sent at 4; tokens at 50, 60 and 100 ms, which is the end.
@@ -33,15 +33,19 @@ fn request() -> Outcome {
     own
 }
 
-fn values(rows: &[Row; 3], metric: Metric) -> [f64; 3] {
-    [0, 1, 2].map(|place| (rows[place].values.get(&metric).unwrap() * 1e6).round() / 1e6)
+fn only(sample: &Sample) -> MeasuredRequest<'_> {
+    sample.requests.iter().next().unwrap()
+}
+
+fn values(samples: &[Sample; 3], metric: Metric) -> [f64; 3] {
+    [0, 1, 2].map(|place| (only(&samples[place]).value(metric).unwrap() * 1e6).round() / 1e6)
 }
 
 #[test]
 fn every_metric_has_its_exact_ends() {
     // The first chunk is read after a stall of 3 ms, the first token after one of 20 ms, the end after one of 8 ms, and the
     // request left after one of 2 ms.
-    let rows = ends(&request(), &[&[(2, 4), (37, 40), (30, 50), (92, 100)]], Accepted::default()).unwrap();
+    let samples = ends(&request(), &[&[(2, 4), (37, 40), (30, 50), (92, 100)]], Accepted::default()).unwrap();
     let known = [
         (Metric::Ttft, [50.0, 50.0, 26.0]),
         (Metric::TtftService, [46.0, 46.0, 24.0]),
@@ -60,9 +64,9 @@ fn every_metric_has_its_exact_ends() {
         (Metric::OutputTokens, [3.0, 3.0, 3.0]),
     ];
     for (metric, ends) in known {
-        assert_eq!(values(&rows, metric), ends, "{metric}");
+        assert_eq!(values(&samples, metric), ends, "{metric}");
     }
-    assert_eq!(rows.map(|row| row.gaps), [vec![30.0, 40.0], vec![10.0, 40.0], vec![10.0, 32.0]]);
+    assert_eq!(samples.each_ref().map(|own| only(own).gaps()), [[30.0, 40.0], [10.0, 40.0], [10.0, 32.0]]);
 }
 
 #[test]
@@ -70,7 +74,7 @@ fn a_timestamp_is_late_by_a_stall_that_has_just_ended_and_by_no_other() {
     let stalls = Stalls {
         stalls: [[10, 20, 0, 0], [30, 60, 5, 0], [55, 59, 0, 0], [100, 110, 0, 3]].map(|own| own.map(|ms| ms * MS).into()).into(),
         busy: 5 * MS,
-        after: 3 * MS + AFTER,
+        after: 3 * MS + AFTER_STALL,
     };
     let mut sorted = stalls;
     sorted.stalls.sort_by_key(|stall: &Stall| stall.to);
@@ -84,11 +88,11 @@ fn a_timestamp_is_late_by_a_stall_that_has_just_ended_and_by_no_other() {
 
 #[test]
 fn what_is_accepted_does_not_count_and_nothing_is_done_where_nothing_is_late() {
-    let accepted = Accepted { stall: Nanos::from_millis(20), delays: true, stamps: false };
+    let accepted = Accepted { stall: Nanos::from_millis(20), delays: true, timestamps: false };
     assert!(ends(&request(), &[&[(30, 50)], &[(92, 100)]], accepted).is_none());
-    let rows = ends(&request(), &[&[(29, 50)], &[(92, 100)]], accepted).unwrap();
-    assert_eq!((values(&rows, Metric::Ttft), values(&rows, Metric::E2e)), ([50.0, 50.0, 29.0], [100.0; 3]));
-    assert!(ends(&request(), &[&[(29, 50)]], Accepted { stamps: true, ..accepted }).is_none());
+    let samples = ends(&request(), &[&[(29, 50)], &[(92, 100)]], accepted).unwrap();
+    assert_eq!((values(&samples, Metric::Ttft), values(&samples, Metric::E2e)), ([50.0, 50.0, 29.0], [100.0; 3]));
+    assert!(ends(&request(), &[&[(29, 50)]], Accepted { timestamps: true, ..accepted }).is_none());
     let far = ends(&request(), &[&[(200, 300)]], Accepted { delays: true, ..Accepted::default() });
     assert!(far.is_none(), "a stall that touched nothing");
 }
@@ -98,11 +102,11 @@ fn a_failure_of_the_load_generator_may_have_been_a_success() {
     let message = |text: &str| Outcome { end: Err(Failure::new(FailureKind::Connect, text)), ..failed(0, FailureKind::Connect) };
     let ok = |outcome: &Outcome, stalls: &[(u64, u64)]| {
         let accepted = Accepted { delays: true, ..Accepted::default() };
-        ends(outcome, &[stalls], accepted).map(|[_, _, fast]| (fast.ok, fast.values.get(&Metric::Ttft).copied()))
+        ends(outcome, &[stalls], accepted).map(|[_, _, fast]| (only(&fast).ok(), only(&fast).value(Metric::Ttft)))
     };
-    assert_eq!(ok(&message(Failure::NO_FILES), &[]), Some((true, Some(LEAST))));
-    assert_eq!(ok(&message(Failure::NO_PORTS), &[]), Some((true, Some(LEAST))));
-    assert_eq!(ok(&failed(0, FailureKind::ToolStall), &[]), Some((true, Some(LEAST))));
+    assert_eq!(ok(&message(Failure::NO_FILES), &[]), Some((true, Some(MIN_LATENCY))));
+    assert_eq!(ok(&message(Failure::NO_PORTS), &[]), Some((true, Some(MIN_LATENCY))));
+    assert_eq!(ok(&failed(0, FailureKind::ToolStall), &[]), Some((true, Some(MIN_LATENCY))));
     assert_eq!(ok(&message("connection refused"), &[]), None);
     let slow = failed(0, FailureKind::TimeoutTotal);
     assert_eq!((ok(&slow, &[]), ok(&slow, &[(20, 82)]).map(|own| own.0)), (None, Some(true)), "it ended at 82 ms");
@@ -113,12 +117,12 @@ fn a_failure_of_the_load_generator_may_have_been_a_success() {
 fn a_server_may_have_been_faster_by_the_load_that_was_not_there() {
     let (table, case, parts) = (table("a", &[request()]), case(Shape::Closed { users: 1 }), [part(&[&[(30, 50)]])]);
     let facts = CaseFacts { case: &case, parts: &parts, until: None };
-    let mut own = sample(&table, &facts);
+    let mut own = sample_case(&table, &facts);
     // One request has no throughput.
     own.sending = vec![0.1];
     own.scalars.insert(Metric::OutputTps, 30.0);
-    let late = lateness(&table, &facts, Accepted::default()).unwrap();
-    let (slow, fast) = (late.shifted(&own, End::Slow, 0.2), late.shifted(&own, End::Fast, 0.2));
+    let late = measure_lateness(&table, &facts, Accepted::default()).unwrap();
+    let (slow, fast) = (late.shift(&own, End::Slow, 0.2), late.shift(&own, End::Fast, 0.2));
     let of = |sample: &Sample| (sample.scalars[&Metric::OutputTps], sample.windows[0], sample.sending[0]);
     assert_eq!([&slow, &own, &fast].map(of), [(30.0, 0.1, 0.1), (30.0, 0.1, 0.1), (37.5, 0.08, 0.08)]);
     // 3 tokens in 100 ms; in 96 ms, as it was sent 4 ms late.

@@ -10,7 +10,7 @@ mod facts {
         let facts = table.rows_of_case("a");
         assert_eq!(facts[1].events(), [150_000_000, 150_000_000, 170_000_000]);
         assert_eq!((facts[0].events(), facts[0].ok()), (&[] as &[u64], true));
-        let failed = (facts[2].failure(), facts[2].message(), facts[2].at_place());
+        let failed = (facts[2].failure(), facts[2].message(), facts[2].failed_at());
         assert_eq!(failed, (Some(FailureKind::Truncated), "no luck", "after headers"));
         assert!(table.rows_of_case("b").is_empty());
     }
@@ -20,8 +20,8 @@ mod facts {
         let mut columns = table("a", &[outcome(0), outcome(1)]).columns;
         columns.outcome = Default::default();
         columns.extend(s::OUTCOME, &Series::new(s::OUTCOME.into(), ["ok", "fine"])).unwrap();
-        let error = check_words(&columns).unwrap_err().to_string();
-        assert_eq!(error, "row 1 of column `outcome` holds `fine`, which is not one of its words");
+        let error = check_texts(&columns).unwrap_err().to_string();
+        assert_eq!(error, "row 1 of column `outcome` has the value `fine`, which is not a valid value of this column");
     }
 }
 
@@ -131,13 +131,13 @@ mod derive {
 }
 
 mod live {
-    use super::super::*;
     use crate::fixture::{failed, outcome, stream, table};
+    use crate::measured_requests::MeasuredRequests;
     use llmscen_core::outcome::{FailureKind, ServerTimes};
     use llmscen_core::units::Nanos;
 
     #[test]
-    fn it_is_the_row_of_the_report() {
+    fn it_is_the_request_of_the_report() {
         let mut paced = stream(1, 100, &[150, 160, 190]);
         (paced.timeline.choices, paced.timeline.weights) = (vec![0, 1, 0], vec![2, 1, 4]);
         paced.server = ServerTimes { queue: Some(Nanos(5)), total: Some(Nanos(9)), ..ServerTimes::default() };
@@ -145,8 +145,13 @@ mod live {
         whole.streamed = false;
         let rows = [outcome(0), paced, whole, failed(3, FailureKind::Truncated), failed(4, FailureKind::Dropped)];
         let table = table("a", &rows);
-        let stored: Vec<Row> = table.rows_of_case("a").iter().map(RequestRow::row).collect();
-        let live: Vec<Row> = rows.iter().map(|outcome| row(outcome, 0)).collect();
-        assert_eq!(live, stored);
+        let stored = table.rows_of_case("a").into_iter().map(|row| {
+            let mut requests = MeasuredRequests::default();
+            requests.push_row(&row, 0.0, |_| true);
+            requests
+        });
+        let shown = |requests: &MeasuredRequests| format!("{requests:?}");
+        let live = rows.iter().map(|outcome| MeasuredRequests::of_outcome(outcome, 0));
+        assert_eq!(live.map(|own| shown(&own)).collect::<Vec<_>>(), stored.map(|own| shown(&own)).collect::<Vec<_>>());
     }
 }

@@ -1,7 +1,7 @@
 mod sample {
     use super::super::*;
     use crate::fixture::{case, facts, failed, outcome, stream, table, warmup};
-    use crate::sample::failures;
+    use crate::sample::failure_examples;
     use crate::table::Tagged;
     use llmscen_core::dataset::Wait;
     use llmscen_core::early_stop::Ending;
@@ -19,10 +19,10 @@ mod sample {
             failed(3, FailureKind::Cancelled),
             failed(4, FailureKind::Dropped),
         ];
-        let seen = sample(&table("a", &rows), &facts(&case(Shape::Closed { users: 1 })));
+        let seen = sample_case(&table("a", &rows), &facts(&case(Shape::Closed { users: 1 })));
         let failures = BTreeMap::from([(FailureKind::Cancelled, 1), (FailureKind::Dropped, 2)]);
         let known = Counts { scheduled: 4, ok: 1, failed: 1, dropped: 2, failures, warmup: 1, ..Counts::default() };
-        assert_eq!((seen.counts, seen.rows.len()), (known, 4));
+        assert_eq!((seen.counts, seen.requests.len()), (known, 4));
     }
 
     #[test]
@@ -32,8 +32,8 @@ mod sample {
         let seen = |ending: Option<Ending>| {
             let parts = [Part { case: "a".into(), ending, ..Part::default() }];
             let facts = CaseFacts { case: &case, parts: &parts, until: None };
-            let seen = sample(&table, &facts);
-            let kinds: Vec<_> = failures(&table, &facts).iter().map(|one| one.kind).collect();
+            let seen = sample_case(&table, &facts);
+            let kinds: Vec<_> = failure_examples(&table, &facts).iter().map(|one| one.kind).collect();
             (seen.counts.failed, seen.scalars[&Metric::ErrorRate], kinds.len())
         };
         assert_eq!(seen(None), (2, 2.0 / 3.0, 2));
@@ -47,7 +47,7 @@ mod sample {
             |seq, why: &str| Outcome { end: Err(Failure::new(FailureKind::Connect, why)), ..failed(seq, FailureKind::Connect) };
         let why = format!("127.0.0.1:80: {}", Failure::NO_FILES);
         let rows = [warmup(refused(0, &why)), refused(1, &why), refused(2, "connection refused"), outcome(3)];
-        let seen = sample(&table("a", &rows), &facts(&case(Shape::Closed { users: 1 })));
+        let seen = sample_case(&table("a", &rows), &facts(&case(Shape::Closed { users: 1 })));
         assert_eq!((seen.without_file, seen.counts.failed), (2, 2));
     }
 
@@ -55,7 +55,7 @@ mod sample {
     fn distributions_are_over_what_succeeded() {
         let mut rows = vec![stream(0, 0, &[10, 30]), stream(1, 0, &[20, 60, 60])];
         rows.push(failed(2, FailureKind::Truncated));
-        let seen = sample(&table("a", &rows), &facts(&case(Shape::Closed { users: 1 })));
+        let seen = sample_case(&table("a", &rows), &facts(&case(Shape::Closed { users: 1 })));
         let of = |metric| &seen.distributions[&metric];
         assert_eq!((of(Metric::Ttft).n, of(Metric::Ttft).min, of(Metric::Ttft).max), (2, 10.0, 20.0));
         assert_eq!((of(Metric::Itl).n, of(Metric::Itl).mean, of(Metric::ScheduleLag).max), (3, 20.0, 0.0));
@@ -69,7 +69,7 @@ mod sample {
         let seen = |when: Departure| {
             let mut case = case(Shape::Closed { users: 1 });
             case.request.cancel = Some(Cancel { share: 0.5, when });
-            sample(&table("a", &rows), &facts(&case))
+            sample_case(&table("a", &rows), &facts(&case))
         };
         let by_tokens = seen(Departure::Tokens(Quantity::Fixed(2)));
         let counts = &by_tokens.counts;
@@ -85,8 +85,11 @@ mod sample {
     fn cases_do_not_mix_and_a_lost_round_has_no_window() {
         let (a, b) = (outcome(0), outcome(1));
         let rows = [("b", 0, &a), ("a", 2, &b)].map(|(case, round, outcome)| Tagged { case, round, shard: 0, outcome });
-        let seen = sample(&Table::build(rows), &facts(&case(Shape::Burst)));
-        assert_eq!((seen.windows, seen.rows.len(), seen.rows[0].round), (vec![0.0, 0.0, 0.082], 1, 2));
+        let seen = sample_case(&Table::build(rows), &facts(&case(Shape::Burst)));
+        assert_eq!(
+            (seen.windows, seen.requests.len(), seen.requests.iter().next().unwrap().round()),
+            (vec![0.0, 0.0, 0.082], 1, 2)
+        );
     }
 }
 
@@ -125,7 +128,7 @@ mod failures {
             second,
             outcome(4),
         ];
-        let seen = failures(&table("a", &rows), &facts(&case(Shape::Burst)));
+        let seen = failure_examples(&table("a", &rows), &facts(&case(Shape::Burst)));
         let words: Vec<_> = seen.iter().map(|one| (one.kind, one.count, one.message.as_str(), one.at.as_str())).collect();
         let at = "after headers";
         assert_eq!(words, [(FailureKind::Http429, 2, "no luck", at), (FailureKind::Connect, 1, "no luck", at)]);

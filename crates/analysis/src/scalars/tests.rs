@@ -1,7 +1,7 @@
 mod scalars {
-    use super::super::startup;
+    use super::super::startup_seconds;
     use crate::fixture::{case, facts, failed, outcome, stream, table, warmup};
-    use crate::sample::sample;
+    use crate::sample::sample_case;
     use crate::table::{Table, Tagged};
     use llmscen_core::check::{Check, Confidence, NoData, Of, Op, RequestLimit, Subject};
     use llmscen_core::labels::Labels;
@@ -39,7 +39,7 @@ mod scalars {
         let mut case = case(Shape::Closed { users: 2 });
         case.checks.push(goodput_check());
         case.target.gpus = Some(2);
-        let seen = sample(&table("a", &rows), &facts(&case)).scalars;
+        let seen = sample_case(&table("a", &rows), &facts(&case)).scalars;
         let of = |metric| seen.get(&metric).copied().map(|value| (value * 1e6_f64).round() / 1e6);
         assert_eq!(of(Metric::Window), Some(0.4));
         assert_eq!(of(Metric::RequestThroughputWithDrain), Some(7.5));
@@ -63,7 +63,7 @@ mod scalars {
         let rows = [(0, &slow), (1, &fast)].into_iter().flat_map(|(round, rows)| rows.iter().map(move |own| (round, own)));
         let rows = rows.map(|(round, outcome)| Tagged { case: "a", round, shard: 0, outcome });
         let case = case(Shape::Closed { users: 1 });
-        let seen = sample(&Table::build(rows), &facts(&case));
+        let seen = sample_case(&Table::build(rows), &facts(&case));
         assert_eq!((seen.windows, seen.sending), (vec![0.7, 0.2], vec![0.4, 0.1]));
         // The second request of each: 2 in 0.5 s; the mean of the rates would be 6.25.
         assert_eq!((seen.scalars[&Metric::RequestThroughput], seen.scalars[&Metric::OutputTps]), (4.0, 8.0));
@@ -74,8 +74,8 @@ mod scalars {
     fn warmup_fills_the_server_but_not_the_figures() {
         let case = case(Shape::Closed { users: 2 });
         let rows = [warmup(stream(0, 0, &[100, 300])), stream(1, 100, &[200])];
-        let seen = sample(&table("a", &rows), &facts(&case));
-        assert_eq!((seen.rows.len(), seen.counts.warmup), (1, 1));
+        let seen = sample_case(&table("a", &rows), &facts(&case));
+        assert_eq!((seen.requests.len(), seen.counts.warmup), (1, 1));
         assert_eq!((seen.scalars[&Metric::ConcurrencyMean], seen.scalars[&Metric::Window]), (2.0, 0.1));
         assert_eq!(seen.scalars[&Metric::OutputTpsWithDrain], 10.0);
     }
@@ -86,20 +86,20 @@ mod scalars {
             let startup = own.map(|ready| Startup { ready: Nanos::from_millis(ready), ..Startup::default() });
             Part { startup, served_ready: Some(Nanos::from_millis(own.unwrap_or(900))), ..Part::default() }
         };
-        assert_eq!(startup(&[part(None), part(None)]), Some(0.9));
-        assert_eq!(startup(&[part(Some(100)), part(None), part(Some(300))]), Some(0.2));
-        assert_eq!(startup(&[Part::default()]), None);
+        assert_eq!(startup_seconds(&[part(None), part(None)]), Some(0.9));
+        assert_eq!(startup_seconds(&[part(Some(100)), part(None), part(Some(300))]), Some(0.2));
+        assert_eq!(startup_seconds(&[Part::default()]), None);
     }
 
     #[test]
     fn what_does_not_exist_is_absent() {
         let case = case(Shape::Closed { users: 1 });
-        let none = sample(&table("a", &[]), &facts(&case));
+        let none = sample_case(&table("a", &[]), &facts(&case));
         assert!(none.scalars.is_empty() && none.distributions.is_empty());
-        let lost = sample(&table("a", &[failed(0, FailureKind::Connect)]), &facts(&case)).scalars;
+        let lost = sample_case(&table("a", &[failed(0, FailureKind::Connect)]), &facts(&case)).scalars;
         assert_eq!((lost.get(&Metric::ErrorRate), lost.get(&Metric::RequestThroughput)), (Some(&1.0), Some(&0.0)));
         assert_eq!((lost.get(&Metric::OutputTps), lost.get(&Metric::GoodputRate)), (None, None));
-        let whole = sample(&table("a", &[outcome(0)]), &facts(&case)).scalars;
+        let whole = sample_case(&table("a", &[outcome(0)]), &facts(&case)).scalars;
         assert_eq!((whole.get(&Metric::OutputTpsSteady), whole.contains_key(&Metric::OutputTpsWithDrain)), (None, true));
         assert!(!whole.contains_key(&Metric::OutputTps), "one request has no time before its drain");
     }
@@ -107,12 +107,12 @@ mod scalars {
 
 mod hardware {
     use super::super::*;
+    use crate::Sample;
     use crate::fixture::{case, facts, stream, table};
-    use crate::sample::sample;
+    use crate::sample::sample_case;
     use llmscen_core::load::Shape;
     use llmscen_core::outcome::Outcome;
     use llmscen_core::plan::Case;
-    use llmscen_core::sample::Sample;
     use llmscen_core::signal::Signal;
     use llmscen_core::telemetry::{Reading, Recorded, Source};
 
@@ -131,7 +131,7 @@ mod hardware {
     };
 
     fn seen(case: &Case, rows: &[Outcome]) -> Sample {
-        sample(&table("a", rows), &facts(case))
+        sample_case(&table("a", rows), &facts(case))
     }
 
     #[test]
@@ -191,8 +191,8 @@ mod hardware {
         };
         let readings = vec![power(-1, 100.0), power(1, 300.0), power(3, 300.0)];
         let recorded = Recorded { case: "a".into(), round: 0, readings };
-        let table = table("a", &[stream(0, 0, &[500, 2000])]).beside(vec![recorded]);
-        let scalars = sample(&table, &facts(&with(None, None))).scalars;
+        let table = table("a", &[stream(0, 0, &[500, 2000])]).with_telemetry(vec![recorded]);
+        let scalars = sample_case(&table, &facts(&with(None, None))).scalars;
         assert_eq!(scalars[&Metric::EnergyPerToken], (250.0 + 300.0) / 2.0);
     }
 }

@@ -1,7 +1,7 @@
 mod sending {
     use super::super::*;
     use crate::fixture::{case, failed, outcome, stream, table, warmup};
-    use crate::sample::sample;
+    use crate::sample::sample_case;
     use llmscen_core::load::{Arrival, Load};
     use llmscen_core::manifest::Part;
     use llmscen_core::metric::Metric;
@@ -17,7 +17,7 @@ mod sending {
         let rows = table.rows_of_case("a");
         let parts = [Part { case: "a".into(), ..part }];
         let facts = CaseFacts { case: &case, parts: &parts, until: None };
-        sending(&rounds(&rows, &facts)[0], &facts).map(|own| (own.start / MS, own.end / MS))
+        throughput_window(&rounds(&rows, &facts)[0], &facts).map(|own| (own.start / MS, own.end / MS))
     }
 
     fn plain(rows: &[Outcome], shape: Shape) -> Option<(u64, u64)> {
@@ -72,14 +72,14 @@ mod sending {
         let rows = table.rows_of_case("a");
         let facts = CaseFacts { case: &case, parts: &[], until: None };
         let rounds = rounds(&rows, &facts);
-        assert_eq!(sending(&rounds[0], &facts), Some(82 * MS..182 * MS));
+        assert_eq!(throughput_window(&rounds[0], &facts), Some(82 * MS..182 * MS));
         let sum = flows(&rounds, &facts).iter().flat_map(|flow| flow.bins.values()).fold(Amounts::default(), |mut sum, own| {
             sum.add(*own);
             sum
         });
         // Two of four tokens of the stream, whose prompt was read before; 4 and 10 of the whole reply; one user left.
         assert_eq!(sum, Amounts { ended: 2.0, requests: 1.0, items: 0.0, output: 6.0, total: 16.0 });
-        let seen = sample(&table, &facts).scalars;
+        let seen = sample_case(&table, &facts).scalars;
         let of = |metric| seen[&metric];
         assert_eq!([Metric::OutputTps, Metric::TotalTps, Metric::RequestThroughput].map(of), [60.0, 160.0, 10.0]);
         assert_eq!((of(Metric::ThroughputWindow), of(Metric::OutputTpsWithDrain)), (0.1, 8.0 / 0.182));
@@ -90,11 +90,11 @@ mod sending {
         let told = |last: u64| {
             let rows = [stream(0, 0, &[50, 1000]), stream(1, 0, &[70, last]), stream(2, 1000, &[1100, 2000])];
             let (table, case) = (table("a", &rows), case(TWO));
-            drain(&table, &CaseFacts { case: &case, parts: &[], until: None })
+            drain_note(&table, &CaseFacts { case: &case, parts: &[], until: None })
         };
         assert_eq!(told(2020), None);
-        let words = "Requests in flight took 0.500 s to end after sending had stopped, 20.0 % of the run. This drain is in no \
-                     throughput; the figures `…_with_drain` have it.";
+        let words = "The drain took 0.500 s after sending stopped, 20.0 % of the run. Throughputs exclude it; the metrics \
+                     `…_with_drain` include it.";
         assert_eq!(told(2500).as_deref(), Some(words));
     }
 
@@ -128,7 +128,7 @@ mod rates {
     }
 
     /// Due every 10 ms, sent every `step` ms.
-    fn arrivals(n: u64, step: u64) -> Vec<Outcome> {
+    fn add_arrivals(n: u64, step: u64) -> Vec<Outcome> {
         let sent = |k: u64| {
             let mut row = stream(k, k * step, &[k * step + 5]);
             row.timeline.intended = Nanos::from_millis(k * 10);
@@ -139,14 +139,14 @@ mod rates {
 
     #[test]
     fn a_sender_that_keeps_up_achieves_what_is_offered() {
-        assert_eq!(rates_of(&arrivals(100, 10), open_loop(None), None), (Some(100.0), Some(100.0)));
-        assert_eq!(rates_of(&arrivals(100, 10), open_loop(Some(1)), None), (Some(100.0), Some(100.0)));
-        assert_eq!(rates_of(&arrivals(1, 10), open_loop(None), None), (None, None));
+        assert_eq!(rates_of(&add_arrivals(100, 10), open_loop(None), None), (Some(100.0), Some(100.0)));
+        assert_eq!(rates_of(&add_arrivals(100, 10), open_loop(Some(1)), None), (Some(100.0), Some(100.0)));
+        assert_eq!(rates_of(&add_arrivals(1, 10), open_loop(None), None), (None, None));
     }
 
     #[test]
     fn a_mean_gap_of_no_whole_nanoseconds_is_not_cut() {
-        let mut rows = arrivals(4, 10);
+        let mut rows = add_arrivals(4, 10);
         rows[3].timeline.intended = Nanos(20_000_002);
         // Three gaps of 6 666 667.33 ns, four of which are 26 666 669.33.
         assert_eq!(rates_of(&rows, open_loop(None), None).0, Some(4.0 / 0.026_666_669));
@@ -154,13 +154,13 @@ mod rates {
 
     #[test]
     fn a_sender_that_falls_behind_shows() {
-        let (offered, achieved) = rates_of(&arrivals(101, 20), open_loop(None), None);
+        let (offered, achieved) = rates_of(&add_arrivals(101, 20), open_loop(None), None);
         assert_eq!((offered, achieved), (Some(100.0), Some(50.5)));
     }
 
     #[test]
     fn dropped_arrivals_were_offered_and_not_achieved() {
-        let mut rows = arrivals(100, 10);
+        let mut rows = add_arrivals(100, 10);
         for (seq, row) in rows.iter_mut().enumerate().filter(|(seq, _)| seq % 2 == 1) {
             let intended = row.timeline.intended;
             *row = failed(seq as u64, FailureKind::Dropped);
@@ -173,7 +173,7 @@ mod rates {
     fn a_cut_ends_the_plan_there() {
         let part =
             Part { case: "a".into(), cut_short: Some("ctrl-c".into()), sending_until_ns: Some(500_000_000), ..Part::default() };
-        assert_eq!(rates_of(&arrivals(50, 10), open_loop(Some(10)), Some(part)), (Some(100.0), Some(100.0)));
+        assert_eq!(rates_of(&add_arrivals(50, 10), open_loop(Some(10)), Some(part)), (Some(100.0), Some(100.0)));
     }
 
     #[test]

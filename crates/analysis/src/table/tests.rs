@@ -13,7 +13,7 @@ mod table {
         let [a, b] = [outcome(1), outcome(0)];
         let rows = [tagged("z", 1, &a), tagged("a", 0, &a), tagged("z", 0, &a), tagged("z", 0, &b)];
         let table = Table::build(rows);
-        let order: Vec<_> = table.rows(0..4).iter().map(|fact| (fact.round(), fact.seq())).collect();
+        let order: Vec<_> = table.rows(0..4).iter().map(|row| (row.round(), row.seq())).collect();
         assert_eq!(order, [(0, 0), (0, 1), (1, 1), (0, 1)]);
         assert_eq!(table.columns.case.get(3).map(|case| &**case), Some("a"));
     }
@@ -21,7 +21,7 @@ mod table {
     #[test]
     fn cases_stand_in_the_order_that_is_asked_for() {
         let [a, b] = [outcome(1), outcome(0)];
-        let mut builder = Builder::of_cases(["a", "z"]);
+        let mut builder = Builder::with_cases(["a", "z"]);
         for row in [tagged("z", 0, &a), tagged("a", 1, &a), tagged("z", 0, &b), tagged("a", 0, &a)] {
             builder.push(&row);
         }
@@ -49,7 +49,7 @@ mod table {
 
     #[test]
     fn columns_come_back_whatever_is_absent_and_in_whatever_order_the_rows_came() {
-        // Each fact is there in some rows only, or changes late: every form that a column can have is passed through.
+        // Each row is there in some rows only, or changes late: every form that a column can have is passed through.
         let odd = |seq: u64| {
             let mut one = outcome(seq);
             one.usage.prompt = seq.is_multiple_of(3).then_some(seq);
@@ -87,7 +87,7 @@ mod table {
 mod stage_slice {
     use crate::CaseFacts;
     use crate::fixture::{case, failed, stream, table, warmup};
-    use crate::sample::sample;
+    use crate::sample::sample_case;
     use llmscen_core::labels::Scalar;
     use llmscen_core::load::{Arrival, Shape};
     use llmscen_core::manifest::Part;
@@ -117,7 +117,7 @@ mod stage_slice {
             let stage = &stages[index];
             let part = Part { case: stage.case.id.clone(), measured_from_ns: stage.from.0, ..Part::default() };
             let facts = CaseFacts { case: &stage.case, parts: &[part], until: Some(stage.until) };
-            sample(&table.excerpt("a", stage), &facts)
+            sample_case(&table.stage_rows("a", stage), &facts)
         };
         assert_eq!((stages[1].case.id.as_str(), stages[1].case.labels.get("load.stage")), ("a/stage=2", Some(&Scalar::Int(2))));
         let (first, second) = (seen(0), seen(1));

@@ -1,81 +1,87 @@
-//! A server's histograms: what grew over the measured windows.
+//! Histograms of a server: their increase over the measured windows.
 
 use super::Window;
-use super::{Line, Moment};
+use super::{Scrape, SignalSeries};
 use llmscen_core::telemetry::SignalStat;
 
-/// What was added to a histogram between two readings.
+/// The increase of a histogram between two scrapes.
 #[derive(Clone, Debug, Default, PartialEq)]
-struct Grown {
-    /// Bounds, and what fell below each.
+struct Increase {
+    /// Upper bounds with cumulative counts.
     buckets: Vec<(f64, f64)>,
-    /// None where the server tells no sum.
+    /// None where the server reports no sum.
     sum: Option<f64>,
     count: f64,
-    /// Whether the readings enclose the window.
-    encloses: bool,
+    /// Whether the scrapes enclose the window.
+    encloses_window: bool,
 }
 
-/// The growth over all windows together, and a note where it is not of all of their time; or why it is not known.
-pub(super) fn stat(lines: &[(Line<'_>, Window)]) -> Result<(SignalStat, Option<String>), &'static str> {
-    let grown = lines.iter().map(|(line, window)| growth(line, *window)).collect::<Result<Vec<_>, _>>()?;
-    let whole = grown.iter().all(|own| own.encloses);
-    let total = grown.into_iter().map(Ok).reduce(|sum, own| added(sum?, own?)).ok_or("it was not read")??;
-    let note = "of the longest span between two readings, for none was made before, or none after, the measured window";
+/// The increase over all windows, with a note where it does not cover them; or why it is unknown.
+pub(super) fn stat(lines: &[(SignalSeries<'_>, Window)]) -> Result<(SignalStat, Option<String>), &'static str> {
+    let increases = lines.iter().map(|(line, window)| increase(line, *window)).collect::<Result<Vec<_>, _>>()?;
+    let is_covered = increases.iter().all(|increase| increase.encloses_window);
+    let total = increases.into_iter().map(Ok).reduce(|sum, increase| add(sum?, increase?)).ok_or("no sample was read")??;
+    let note =
+        "covers only the span between the first and the last sample: there is none before, or none after, the measured window";
     let mean = total.sum.filter(|_| total.count > 0.0).map(|sum| sum / total.count);
     let stat = SignalStat { n: total.count.round() as u64, mean, buckets: total.buckets, ..SignalStat::default() };
-    Ok((stat, (!whole).then(|| note.to_owned())))
+    Ok((stat, (!is_covered).then(|| note.to_owned())))
 }
 
-/// Between the last reading at or before the window and the first at or after it; the outermost ones, where there are none.
-fn growth(line: &Line<'_>, window: Window) -> Result<Grown, &'static str> {
-    let read: Vec<&Moment<'_>> = line.0.iter().filter(|own| count(own).is_some()).collect();
-    let before = read.iter().rposition(|own| own.at <= window.from);
-    let after = read.iter().position(|own| own.at >= window.until);
-    let span = read.get(before.unwrap_or(0)..=after.unwrap_or(read.len().saturating_sub(1))).unwrap_or_default();
+/// From the last scrape at or before the window to the first one at or after it, else from and to the outermost ones.
+fn increase(line: &SignalSeries<'_>, window: Window) -> Result<Increase, &'static str> {
+    let scrapes: Vec<&Scrape<'_>> = line.0.iter().filter(|scrape| count(scrape).is_some()).collect();
+    let before = scrapes.iter().rposition(|scrape| scrape.at <= window.from);
+    let after = scrapes.iter().position(|scrape| scrape.at >= window.until);
+    let span = scrapes.get(before.unwrap_or(0)..=after.unwrap_or(scrapes.len().saturating_sub(1))).unwrap_or_default();
     let (Some(first), Some(last)) = (span.first(), span.last().filter(|_| span.len() > 1)) else {
-        return Err("fewer than two readings around a measured window");
+        return Err("fewer than two samples around a measured window");
     };
-    let counts: Vec<f64> = span.iter().filter_map(|own| count(own)).collect();
-    const ANEW: &str = "the server began to count anew during a measured window";
+    let counts: Vec<f64> = span.iter().filter_map(|scrape| count(scrape)).collect();
+    const RESET: &str = "a counter of the server was reset during a measured window";
     if counts.windows(2).any(|pair| pair.first() > pair.last()) {
-        return Err(ANEW);
+        return Err(RESET);
     }
-    let (from, to) = (buckets(first), buckets(last));
-    if from.iter().map(|own| own.0).ne(to.iter().map(|own| own.0)) {
+    let from = buckets(first);
+    let to = buckets(last);
+    if !have_equal_bounds(&from, &to) {
         return Err("its buckets changed during a measured window");
     }
-    let grown: Vec<(f64, f64)> = from.iter().zip(&to).map(|(from, to)| (to.0, to.1 - from.1)).collect();
-    if grown.iter().any(|(_, below)| *below < 0.0) {
-        return Err(ANEW);
+    let buckets: Vec<(f64, f64)> = from.iter().zip(&to).map(|(from, to)| (to.0, to.1 - from.1)).collect();
+    if buckets.iter().any(|(_, below)| *below < 0.0) {
+        return Err(RESET);
     }
-    let sum = last.labelled("sum").zip(first.labelled("sum")).map(|(last, first)| last - first);
+    let sum = last.value_with_label("sum").zip(first.value_with_label("sum")).map(|(last, first)| last - first);
     let count = count(last).zip(count(first)).map_or(0.0, |(last, first)| last - first);
-    Ok(Grown { buckets: grown, sum, count, encloses: before.is_some() && after.is_some() })
+    Ok(Increase { buckets, sum, count, encloses_window: before.is_some() && after.is_some() })
 }
 
-/// What it counted; its last bucket holds all, too.
-fn count(own: &Moment<'_>) -> Option<f64> {
-    own.labelled("count").or_else(|| own.labelled("le=+Inf"))
+/// The count; the last bucket has the same value.
+fn count(scrape: &Scrape<'_>) -> Option<f64> {
+    scrape.value_with_label("count").or_else(|| scrape.value_with_label("le=+Inf"))
 }
 
-/// The cumulated buckets by rising bound.
-fn buckets(own: &Moment<'_>) -> Vec<(f64, f64)> {
+/// The cumulative buckets by ascending bound.
+fn buckets(scrape: &Scrape<'_>) -> Vec<(f64, f64)> {
     let bound = |label: &str| match label.strip_prefix("le=")? {
         "+Inf" => Some(f64::INFINITY),
         text => text.parse::<f64>().ok().filter(|bound| !bound.is_nan()),
     };
-    let mut found: Vec<(f64, f64)> = own.values.iter().filter_map(|((label, _), value)| Some((bound(label)?, *value))).collect();
-    found.sort_by(|a, b| a.0.total_cmp(&b.0));
-    found
+    let mut buckets: Vec<(f64, f64)> =
+        scrape.values.iter().filter_map(|((label, _), value)| Some((bound(label)?, *value))).collect();
+    buckets.sort_by(|a, b| a.0.total_cmp(&b.0));
+    buckets
 }
 
-/// Two growths as one.
-fn added(a: Grown, b: Grown) -> Result<Grown, &'static str> {
-    if a.buckets.iter().map(|own| own.0).ne(b.buckets.iter().map(|own| own.0)) {
+fn have_equal_bounds(a: &[(f64, f64)], b: &[(f64, f64)]) -> bool {
+    a.iter().map(|bucket| bucket.0).eq(b.iter().map(|bucket| bucket.0))
+}
+
+fn add(a: Increase, b: Increase) -> Result<Increase, &'static str> {
+    if !have_equal_bounds(&a.buckets, &b.buckets) {
         return Err("its buckets differ between rounds");
     }
     let buckets = a.buckets.iter().zip(&b.buckets).map(|(a, b)| (a.0, a.1 + b.1)).collect();
     let sum = a.sum.zip(b.sum).map(|(a, b)| a + b);
-    Ok(Grown { buckets, sum, count: a.count + b.count, encloses: a.encloses && b.encloses })
+    Ok(Increase { buckets, sum, count: a.count + b.count, encloses_window: a.encloses_window && b.encloses_window })
 }

@@ -1,122 +1,122 @@
-//! What has no common name: values that were written where they changed.
+//! Values that are not signals. They are recorded only when they change.
 
-use super::Watched;
+use super::RoundTelemetry;
 use llmscen_core::signal::Signal;
 use llmscen_core::telemetry::{Other, Reading, Source};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Between two instants, in nanoseconds after time zero.
+/// Start and end in nanoseconds after the start of the round's clock.
 type Span = (i64, i64);
 
-/// What a value was over the windows.
+/// Totals of a value over the measured windows.
 #[derive(Clone, Copy, Debug)]
-struct Held {
-    /// A count, of which only the growth says anything.
-    count: bool,
-    /// Values that it had.
+struct Totals {
+    is_counter: bool,
+    /// Number of values.
     n: u64,
     min: f64,
     max: f64,
-    /// Each value times the seconds for which it stood.
+    /// Sum of each value times its seconds.
     area: f64,
-    /// What it rose by.
-    grown: f64,
+    /// Increase of a counter.
+    increase: f64,
     seconds: f64,
 }
 
-/// The first reading of a name, and all instants and values of it.
-type Written<'a> = (&'a Reading, Vec<(i64, f64)>);
+/// The first reading of a name, and all its times and values.
+type NamedValues<'a> = (&'a Reading, Vec<(i64, f64)>);
 
-/// Each by its name with its labels: levels, and counts that grew. A value stands until the next one is written, so the mean is
-/// weighted with time; a deviation or a quantile of values that are only written where they change would be of no one's. Left
-/// out is what is no figure: buckets of histograms, what `_info` labels, and when something was `_created`.
-pub(super) fn others(rounds: &[Watched<'_>]) -> BTreeMap<String, Other> {
-    let mut held: BTreeMap<String, Held> = BTreeMap::new();
-    for own in rounds {
-        let readings = || own.recorded.readings.iter().filter(|own| own.value.is_finite());
+/// Gauges, and counters that increased, by name with labels. A value lasts until the next one, so the mean is weighted by time; a
+/// deviation or quantile of values that are recorded on change has no meaning. Histogram buckets, `_info` and `_created` values
+/// are left out.
+pub(super) fn others(rounds: &[RoundTelemetry<'_>]) -> BTreeMap<String, Other> {
+    let mut totals: BTreeMap<String, Totals> = BTreeMap::new();
+    for round in rounds {
+        let readings = || round.recorded.readings.iter().filter(|reading| reading.value.is_finite());
         let names: BTreeSet<&str> = readings().map(|reading| &*reading.name).collect();
         let mut spans: BTreeMap<Source, Option<Span>> = BTreeMap::new();
-        let mut by_name: BTreeMap<String, Written<'_>> = BTreeMap::new();
-        for reading in readings().filter(|reading| Signal::parse(&reading.name).is_none() && figure(reading)) {
-            by_name.entry(name(reading)).or_insert((reading, Vec::new())).1.push((reading.at_ns, reading.value));
+        let mut by_name: BTreeMap<String, NamedValues<'_>> = BTreeMap::new();
+        for reading in readings().filter(|reading| Signal::parse(&reading.name).is_none() && is_numeric(reading)) {
+            by_name.entry(labelled_name(reading)).or_insert((reading, Vec::new())).1.push((reading.at_ns, reading.value));
         }
         for (name, (reading, mut values)) in by_name {
-            let Some(span) = *spans.entry(reading.source).or_insert_with(|| read(own, reading.source)) else { continue };
+            let Some(span) = *spans.entry(reading.source).or_insert_with(|| read_span(round, reading.source)) else { continue };
             values.sort_by_key(|(at, _)| *at);
-            let Some(new) = over(&values, span, counts(&reading.name, &names)) else { continue };
-            held.entry(name).and_modify(|old| *old = joined(*old, new)).or_insert(new);
+            let Some(new) = totals_over(&values, span, is_counter(&reading.name, &names)) else { continue };
+            totals.entry(name).and_modify(|old| *old = add(*old, new)).or_insert(new);
         }
     }
-    held.into_iter().filter_map(|(name, held)| Some((name, told(held)?))).collect()
+    totals.into_iter().filter_map(|(name, totals)| Some((name, summarize(totals)?))).collect()
 }
 
-fn name(reading: &Reading) -> String {
+fn labelled_name(reading: &Reading) -> String {
     let device = reading.device.map(|device| format!("gpu={device}"));
-    let labels: Vec<&str> = [&*reading.labels].into_iter().filter(|own| !own.is_empty()).chain(device.as_deref()).collect();
+    let labels: Vec<&str> = [&*reading.labels].into_iter().filter(|labels| !labels.is_empty()).chain(device.as_deref()).collect();
     if labels.is_empty() { reading.name.to_string() } else { format!("{}{{{}}}", reading.name, labels.join(",")) }
 }
 
-/// Whether it is more than a part of a histogram, a date or a list of labels.
-fn figure(reading: &Reading) -> bool {
+/// Whether it is not a histogram bucket, a creation time or a list of labels.
+fn is_numeric(reading: &Reading) -> bool {
     let (name, labels) = (&*reading.name, &*reading.labels);
-    let bucket = labels.split(',').any(|label| label.trim_start().starts_with("le="));
-    !bucket && !["_bucket", "_info", "_created"].iter().any(|end| name.ends_with(end))
+    let is_bucket = labels.split(',').any(|label| label.trim_start().starts_with("le="));
+    !is_bucket && !["_bucket", "_info", "_created"].iter().any(|end| name.ends_with(end))
 }
 
-/// Whether it counts: by its ending, or as the sum or the count of one histogram or summary, which has both.
-fn counts(name: &str, names: &BTreeSet<&str>) -> bool {
+/// Whether it is a counter: by its suffix, or as the sum or the count of a histogram or summary, which has both.
+fn is_counter(name: &str, names: &BTreeSet<&str>) -> bool {
     let both = |base: &str| ["_sum", "_count"].iter().all(|end| names.contains(format!("{base}{end}").as_str()));
     name.ends_with("_total") || name.strip_suffix("_sum").or_else(|| name.strip_suffix("_count")).is_some_and(both)
 }
 
-/// From the first to the last reading of this source within the window, as its signals have them, so that both exist where
-/// either does; the window where it tells no signal, since nothing else is written at every reading. None where none is in it.
-fn read(own: &Watched<'_>, source: Source) -> Option<Span> {
-    let told = own.recorded.readings.iter().filter(|own| own.source == source && Signal::parse(&own.name).is_some());
-    let all: BTreeSet<i64> = told.map(|own| own.at_ns).collect();
-    if all.is_empty() {
-        return Some((own.window.from, own.window.until));
+/// From the first to the last scrape of a source in the window, by its signals, which are recorded at every scrape; the whole window
+/// for a source without signals. None without a scrape in it.
+fn read_span(round: &RoundTelemetry<'_>, source: Source) -> Option<Span> {
+    let window = round.window;
+    let is_signal = |reading: &&Reading| reading.source == source && Signal::parse(&reading.name).is_some();
+    let times: BTreeSet<i64> = round.recorded.readings.iter().filter(is_signal).map(|reading| reading.at_ns).collect();
+    if times.is_empty() {
+        return Some((window.from, window.until));
     }
-    let mut within = all.range(own.window.from..=own.window.until.max(own.window.from));
+    let mut within = times.range(window.from..=window.until.max(window.from));
     let first = *within.next()?;
     Some((first, within.next_back().copied().unwrap_or(first)))
 }
 
-/// The value over a span, from where it is first known; None where that is after it.
-fn over(values: &[(i64, f64)], (from, until): Span, count: bool) -> Option<Held> {
+/// The totals over a span, from the first known value; None where that is after the span.
+fn totals_over(values: &[(i64, f64)], (from, until): Span, is_counter: bool) -> Option<Totals> {
     let ends = values.iter().skip(1).map(|(at, _)| *at).chain([i64::MAX]);
-    let stood = values.iter().zip(ends).filter(|((at, _), end)| *at <= until && *end > from);
-    let known: Vec<((i64, f64), i64)> = stood.map(|(value, end)| (*value, end)).collect();
+    let within = values.iter().zip(ends).filter(|((at, _), end)| *at <= until && *end > from);
+    let known: Vec<((i64, f64), i64)> = within.map(|(value, end)| (*value, end)).collect();
     let pieces = known.iter().map(|((at, value), end)| {
         let seconds = ((*end).min(until) - (*at).max(from)).max(0) as f64 / 1e9;
-        Held { count, n: 1, min: *value, max: *value, area: value * seconds, grown: 0.0, seconds }
+        Totals { is_counter, n: 1, min: *value, max: *value, area: value * seconds, increase: 0.0, seconds }
     });
-    // A count that fell began anew: what it grew by there is not known.
+    // A counter that decreased was reset: its increase there is unknown.
     let steps = known.windows(2).filter_map(|pair| Some(pair.last()?.0.1 - pair.first()?.0.1));
-    let grown = steps.filter(|step| *step > 0.0).sum();
-    pieces.reduce(joined).map(|held| Held { grown, ..held })
+    let increase = steps.filter(|step| *step > 0.0).sum();
+    pieces.reduce(add).map(|totals| Totals { increase, ..totals })
 }
 
-fn joined(a: Held, b: Held) -> Held {
-    Held {
-        count: a.count,
+fn add(a: Totals, b: Totals) -> Totals {
+    Totals {
+        is_counter: a.is_counter,
         n: a.n + b.n,
         min: a.min.min(b.min),
         max: a.max.max(b.max),
         area: a.area + b.area,
-        grown: a.grown + b.grown,
+        increase: a.increase + b.increase,
         seconds: a.seconds + b.seconds,
     }
 }
 
-/// None of a count that stood still.
-fn told(held: Held) -> Option<Other> {
-    let per = |part: f64| (held.seconds > 0.0).then(|| part / held.seconds);
-    if held.count {
-        return per(held.grown).filter(|growth| *growth > 0.0).map(Other::Growth);
+/// None for a counter that did not increase.
+fn summarize(totals: Totals) -> Option<Other> {
+    let per_second = |part: f64| (totals.seconds > 0.0).then(|| part / totals.seconds);
+    if totals.is_counter {
+        return per_second(totals.increase).filter(|increase| *increase > 0.0).map(Other::Growth);
     }
-    let mean = per(held.area).or(Some(held.min).filter(|min| *min == held.max));
-    Some(Other::Level { n: held.n, mean, min: held.min, max: held.max })
+    let mean = per_second(totals.area).or(Some(totals.min).filter(|min| *min == totals.max));
+    Some(Other::Level { n: totals.n, mean, min: totals.min, max: totals.max })
 }
 
 #[cfg(test)]
@@ -138,7 +138,7 @@ mod tests {
             value,
         };
         let recorded = Recorded { case: "a".into(), round: 0, readings: readings.iter().map(told).collect() };
-        others(&[Watched { recorded: &recorded, window: Window { from: from * SECOND, until: until * SECOND } }])
+        others(&[RoundTelemetry { recorded: &recorded, window: Window { from: from * SECOND, until: until * SECOND } }])
     }
 
     fn level(n: u64, mean: f64, min: f64, max: f64) -> Other {
@@ -209,7 +209,7 @@ mod tests {
             Recorded { case: "a".into(), round: 0, readings: vec![told(0, 2.0), told(1, end)] }
         });
         let window = Window { from: 0, until: 2 * SECOND };
-        let seen = others(&recorded.each_ref().map(|recorded| Watched { recorded, window }));
+        let seen = others(&recorded.each_ref().map(|recorded| RoundTelemetry { recorded, window }));
         assert_eq!(seen["x_total"], Other::Growth(3.0), "12 in 4 s");
     }
 }

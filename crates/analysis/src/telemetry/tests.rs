@@ -1,6 +1,6 @@
 use super::*;
 use crate::fixture::{case, facts, outcome, stream, table, warmup};
-use crate::sample::sample;
+use crate::sample::sample_case;
 use crate::table::Tagged;
 use llmscen_core::load::Shape;
 use llmscen_core::manifest::Part;
@@ -30,7 +30,7 @@ fn recorded(readings: Vec<Reading>) -> Recorded {
 /// Over one round whose window is from 1 s to 4 s.
 fn over(readings: Vec<Reading>) -> Telemetry {
     let recorded = recorded(readings);
-    summarise(&[Watched { recorded: &recorded, window: Window { from: SECOND, until: 4 * SECOND } }])
+    summarize_rounds(&[RoundTelemetry { recorded: &recorded, window: Window { from: SECOND, until: 4 * SECOND } }])
 }
 
 fn figures(stat: &SignalStat) -> (u64, Option<f64>, Option<f64>, Option<f64>) {
@@ -96,7 +96,7 @@ fn a_ratio_is_over_the_window_and_pairs_without_growth_have_none() {
     assert_eq!(figures(&seen.signals[&Signal::ServerPrefixCacheHitRate]), (2, Some(31.0 / 50.0), Some(0.1), Some(0.75)));
     let none = over([both((10, 5.0, 10.0)), both((40, 5.0, 10.0))].concat());
     assert!(none.signals.is_empty());
-    assert_eq!(none.notes, ["n/a: server.prefix_cache_hit_rate: nothing that it is a share of grew in the measured windows."]);
+    assert_eq!(none.notes, ["n/a: server.prefix_cache_hit_rate: its denominator did not increase in the measured windows."]);
     let told = over(vec![server(20, Signal::ServerSpecAcceptRate, "value", 0.5)]);
     assert_eq!(figures(&told.signals[&Signal::ServerSpecAcceptRate]), (1, Some(0.5), Some(0.5), Some(0.5)));
 }
@@ -131,12 +131,16 @@ fn a_histogram_is_what_grew_between_the_readings_around_the_window() {
 fn a_histogram_says_where_it_does_not_cover_the_window_and_where_it_began_anew() {
     let short = over([histogram(15, [0.0; 3], 0.0), histogram(35, [1.0, 2.0, 2.0], 24.0)].concat());
     assert_eq!(short.signals[&Signal::ServerTtft].mean, Some(12.0));
-    assert!(short.notes[0].starts_with("server.ttft: of the longest span between two readings"), "{:?}", short.notes);
+    assert!(
+        short.notes[0].starts_with("server.ttft: covers only the span between the first and the last sample"),
+        "{:?}",
+        short.notes
+    );
     let anew = over([histogram(8, [5.0; 3], 5.0), histogram(20, [1.0; 3], 1.0), histogram(45, [7.0; 3], 9.0)].concat());
     assert!(anew.signals.is_empty());
-    assert_eq!(anew.notes, ["n/a: server.ttft: the server began to count anew during a measured window."]);
+    assert_eq!(anew.notes, ["n/a: server.ttft: a counter of the server was reset during a measured window."]);
     let once = over(histogram(20, [1.0; 3], 1.0));
-    assert_eq!(once.notes, ["n/a: server.ttft: fewer than two readings around a measured window."]);
+    assert_eq!(once.notes, ["n/a: server.ttft: fewer than two samples around a measured window."]);
     let idle = over([histogram(8, [5.0; 3], 5.0), histogram(45, [5.0; 3], 5.0)].concat());
     assert_eq!((figures(&idle.signals[&Signal::ServerTtft]), idle.notes.len()), ((0, None, None, None), 0));
 }
@@ -148,7 +152,7 @@ fn rounds_pool_and_their_histograms_add_up() {
         recorded(readings.into_iter().chain([server(20, Signal::ServerRunning, "", end[2])]).collect())
     });
     let window = Window { from: SECOND, until: 4 * SECOND };
-    let seen = summarise(&rounds.each_ref().map(|recorded| Watched { recorded, window }));
+    let seen = summarize_rounds(&rounds.each_ref().map(|recorded| RoundTelemetry { recorded, window }));
     let stat = &seen.signals[&Signal::ServerTtft];
     assert_eq!((stat.n, stat.mean, stat.buckets[1]), (10, Some(6.0), (20.0, 4.0)));
     assert_eq!(figures(&seen.signals[&Signal::ServerRunning]), (2, Some(5.0), Some(4.0), Some(6.0)));
@@ -161,17 +165,17 @@ fn of_two_sources_the_first_is_taken_and_that_is_said() {
     let readings = vec![told(20, Source::Nvml, power, ("", Some(0)), 9.0), told(21, Source::Dcgm, power, ("", Some(0)), 300.0)];
     let seen = over(readings);
     assert_eq!(figures(&seen.signals[&Signal::GpuPower]), (1, Some(300.0), Some(300.0), Some(300.0)));
-    assert_eq!(seen.notes, ["gpu.power: told by dcgm and nvml; the values of dcgm are taken."]);
+    assert_eq!(seen.notes, ["gpu.power: reported by dcgm and nvml; the values of dcgm are used."]);
 }
 
 #[test]
 fn what_is_not_there_is_no_zero_and_a_short_window_says_what_to_do() {
     let seen = over(vec![server(50, Signal::ServerRunning, "", 1.0), server(51, Signal::ServerWaiting, "", f64::NAN)]);
     assert!(seen.signals.is_empty());
-    let what = "the longest measured window, of 3 s, holds fewer than two readings: lower `target.metrics.interval` or";
+    let what = "the longest measured window, 3 s, contains fewer than two samples: lower `target.metrics.interval` or";
     assert_eq!(seen.notes, [format!("n/a: server.*: {what} `telemetry.interval`, or measure longer.")]);
     let fell = over([(10, 9.0), (40, 2.0)].map(|(at, v)| server(at, Signal::ServerOutputTps, "", v)).into());
-    assert_eq!(fell.notes, ["n/a: server.output_tps: too few readings lie within the measured windows."]);
+    assert_eq!(fell.notes, ["n/a: server.output_tps: too few samples in the measured windows."]);
     assert_eq!(over(Vec::new()), Telemetry::default());
 }
 
@@ -181,7 +185,7 @@ fn a_server_that_does_not_speculate_says_nothing_of_it() {
     let none = over([both(10, 0.0), both(40, 0.0)].concat());
     assert_eq!((none.signals.len(), none.notes), (0, Vec::new()));
     let idle = over([both(10, 5.0), both(40, 5.0)].concat());
-    assert_eq!(idle.notes, ["n/a: server.spec_accept_rate: nothing that it is a share of grew in the measured windows."]);
+    assert_eq!(idle.notes, ["n/a: server.spec_accept_rate: its denominator did not increase in the measured windows."]);
 }
 
 #[test]
@@ -194,17 +198,17 @@ fn a_case_has_the_readings_of_its_rounds_and_a_stage_those_of_its_time() {
     };
     let foreign = Recorded { case: "b".into(), ..waiting(0, [70.0; 3]) };
     let table = Table::build([row(0, 0), row(1, 0), row(1, 1), row(2, 1)]);
-    let table = table.beside(vec![foreign, waiting(0, [90.0, 1.0, 90.0]), waiting(1, [90.0, 2.0, 3.0])]);
+    let table = table.with_telemetry(vec![foreign, waiting(0, [90.0, 1.0, 90.0]), waiting(1, [90.0, 2.0, 3.0])]);
     let case = case(Shape::Closed { users: 1 });
-    let seen = sample(&table, &facts(&case));
+    let seen = sample_case(&table, &facts(&case));
     assert_eq!(figures(&seen.signals[&Signal::ServerWaiting]), (3, Some(2.0), Some(1.0), Some(3.0)));
-    let alone = crate::round_sample(&table, &facts(&case), 1);
+    let alone = crate::sample_round(&table, &facts(&case), 1);
     assert_eq!(figures(&alone.signals[&Signal::ServerWaiting]), (2, Some(2.5), Some(2.0), Some(3.0)));
     let parts = [
         Part { case: "a".into(), untold: vec!["no GPU".into()], ..Part::default() },
         Part { case: "a".into(), round: 1, untold: vec!["no GPU".into()], ..Part::default() },
     ];
-    let told = telemetry(&table, &CaseFacts { parts: &parts, ..facts(&case) });
+    let told = summarize(&table, &CaseFacts { parts: &parts, ..facts(&case) });
     assert_eq!((told.signals, told.notes), (seen.signals, vec!["no GPU".to_owned()]));
 }
 

@@ -4,7 +4,7 @@ use crate::testing::{all, file, opened, spec, texts as all_texts};
 use crate::{CacheDir, Opened, Progress, PromptError, open};
 use llmscen_core::dataset::{DatasetSpec, OnExhausted, Order, Source};
 use llmscen_core::seed::Seed;
-use llmscen_parquet::written::parquet;
+use llmscen_parquet::testing::write_parquet as parquet;
 use polars_arrow::array::{Array, PrimitiveArray, Utf8ViewArray};
 use serde_json::json;
 use std::cell::RefCell;

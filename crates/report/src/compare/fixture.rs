@@ -94,7 +94,7 @@ fn quantile(base: &CaseReport, other: &CaseReport, (metric, share): (Metric, f64
         p_adjusted: (!few).then_some(0.012),
         effect: Some(Effect::CliffsDelta(0.21)),
         finding: if few { Finding::Unknown } else { Finding::Regression },
-        note: few.then(|| "too few values for bounds: they are worth 200 and 180 independent ones".to_owned()),
+        note: few.then(|| "not tested: too few independent samples (200 in base, 180 in candidate)".to_owned()),
     }
 }
 

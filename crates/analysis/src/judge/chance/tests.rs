@@ -5,7 +5,7 @@ mod chance {
     use llmscen_core::check::RequestLimit;
 
     fn of(check: &Check, waits: &[f64]) -> f64 {
-        chance(std::slice::from_ref(check), &sample(waits.iter().map(|wait| ok(Metric::Ttft, *wait)).collect()))
+        pass_probability(std::slice::from_ref(check), &sample(waits.iter().map(|wait| ok(Metric::Ttft, *wait)).collect()))
     }
 
     #[test]
@@ -23,10 +23,10 @@ mod chance {
         let good = goodput(vec![RequestLimit { metric: Metric::Ttft, op: Op::Less, limit: 5.0 }], Op::AtLeast, 0.9);
         let rows =
             |bad: usize| sample((0..60).map(|i| if i * 7 % 60 < bad { failed() } else { ok(Metric::Ttft, 1.0) }).collect());
-        let both = |bad| chance(&[errors.clone(), good.clone()], &rows(bad));
+        let both = |bad| pass_probability(&[errors.clone(), good.clone()], &rows(bad));
         assert!(both(0) > 0.99 && both(30) < 1e-6, "{} {}", both(0), both(30));
         let slow = check(Metric::Ttft, Some(Stat::Quantile(0.5)), Op::Less, 0.5);
-        assert!(chance(&[errors, slow], &rows(0)) < 1e-6);
+        assert!(pass_probability(&[errors, slow], &rows(0)) < 1e-6);
     }
 
     #[test]
@@ -43,7 +43,7 @@ mod chance {
         let p90 = check(Metric::Ttft, Some(Stat::Quantile(0.9)), Op::Less, 5.0);
         let lost = |n: usize, wait: f64| {
             let seen = sample(vec![ok(Metric::Ttft, wait); n]);
-            hopeless(std::slice::from_ref(&p90), &seen, &mut [Looks::new(0.001)])
+            is_futile(std::slice::from_ref(&p90), &seen, &mut [Looks::new(0.001)])
         };
         assert_eq!((lost(15, 9.0), lost(16, 9.0), lost(16, 1.0)), (false, true, false));
     }
@@ -61,24 +61,27 @@ mod required_samples {
 
     #[test]
     fn the_known_sizes() {
-        assert_eq!(needed(&quantile(Metric::Ttft, 0.95, Op::Less)), Some(59));
-        assert_eq!(needed(&Check { confidence: Confidence::Level(0.99), ..quantile(Metric::Ttft, 0.9, Op::Less) }), Some(44));
-        assert_eq!(needed(&quantile(Metric::DecodeTps, 0.05, Op::AtLeast)), Some(59));
-        assert_eq!(needed(&check(Metric::ErrorRate, None, Op::Less, 0.01)), Some(299));
-        assert_eq!(needed(&goodput(Vec::new(), Op::AtLeast, 0.99)), Some(299));
-        assert_eq!(needed(&check(Metric::OutputTps, None, Op::AtLeast, 5.0)), Some(20));
+        assert_eq!(required_samples(&quantile(Metric::Ttft, 0.95, Op::Less)), Some(59));
+        assert_eq!(
+            required_samples(&Check { confidence: Confidence::Level(0.99), ..quantile(Metric::Ttft, 0.9, Op::Less) }),
+            Some(44)
+        );
+        assert_eq!(required_samples(&quantile(Metric::DecodeTps, 0.05, Op::AtLeast)), Some(59));
+        assert_eq!(required_samples(&check(Metric::ErrorRate, None, Op::Less, 0.01)), Some(299));
+        assert_eq!(required_samples(&goodput(Vec::new(), Op::AtLeast, 0.99)), Some(299));
+        assert_eq!(required_samples(&check(Metric::OutputTps, None, Op::AtLeast, 5.0)), Some(20));
         let mean = check(Metric::Ttft, Some(Stat::Mean), Op::Less, 5.0);
-        assert_eq!(needed(&Check { confidence: Confidence::Level(0.99), ..mean }), Some(20));
+        assert_eq!(required_samples(&Check { confidence: Confidence::Level(0.99), ..mean }), Some(20));
     }
 
     #[test]
     fn points_need_no_number() {
-        assert_eq!(needed(&Check { confidence: Confidence::Point, ..quantile(Metric::Ttft, 0.95, Op::Less) }), None);
-        assert_eq!(needed(&quantile(Metric::Ttft, 0.95, Op::Equal)), None);
-        assert_eq!(needed(&quantile(Metric::Ttft, 1.0, Op::Less)), None);
-        assert_eq!(needed(&quantile(Metric::Itl, 0.99, Op::Less)), None);
-        assert_eq!(needed(&check(Metric::ErrorRate, None, Op::AtMost, 0.0)), None);
-        assert_eq!(needed(&check(Metric::ConcurrencyMax, None, Op::AtMost, 8.0)), None);
+        assert_eq!(required_samples(&Check { confidence: Confidence::Point, ..quantile(Metric::Ttft, 0.95, Op::Less) }), None);
+        assert_eq!(required_samples(&quantile(Metric::Ttft, 0.95, Op::Equal)), None);
+        assert_eq!(required_samples(&quantile(Metric::Ttft, 1.0, Op::Less)), None);
+        assert_eq!(required_samples(&quantile(Metric::Itl, 0.99, Op::Less)), None);
+        assert_eq!(required_samples(&check(Metric::ErrorRate, None, Op::AtMost, 0.0)), None);
+        assert_eq!(required_samples(&check(Metric::ConcurrencyMax, None, Op::AtMost, 8.0)), None);
     }
 
     #[test]

@@ -35,8 +35,8 @@ fn changes((base, other): (usize, usize), sd: f64) -> [u64; 3] {
         let (own, its) = (draw(base), draw(other));
         for (shift, found) in SHIFTS.iter().zip(&mut found) {
             let side = |values: &[f64], scale: f64| values.iter().map(|value| run(value * scale)).collect::<Vec<_>>();
-            let mut all = contrasts(&[side(&own, 1.0), side(&its, *shift)], &[MEASURE], 0.975);
-            settle(&mut all, Correction::None, 0.05, 0.0);
+            let mut all = compare_sides(&[side(&own, 1.0), side(&its, *shift)], &[MEASURE], 0.975);
+            decide_findings(&mut all, Correction::None, 0.05, 0.0);
             *found += u64::from(all[0].finding != Finding::Noise);
         }
     }

@@ -2,7 +2,8 @@
 //! `docs/compare.md` has it.
 
 use super::*;
-use llmscen_core::sample::{Amounts, Flow, Row, Sample};
+use crate::fixture::{TestRequest, sample_of};
+use crate::sample::{Amounts, Flow, Sample};
 use llmscen_core::seed::Seed;
 use llmscen_core::stats::share::at_least;
 use rand::{RngExt, SeedableRng};
@@ -40,22 +41,22 @@ fn run(seed: Seed, length: Length, scale: f64) -> Sample {
     for round in 0..rounds {
         let luck: f64 = if rounds > 1 { StandardNormal.sample(&mut rng) } else { 0.0 };
         let scale = scale * (0.01 * luck).exp();
-        let own: Vec<Row> = (0..size).map(|_| request(&mut rng, &mut queue, (round, length.gaps()), scale)).collect();
+        let own: Vec<TestRequest> = (0..size).map(|_| request(&mut rng, &mut queue, (round, length.gaps()), scale)).collect();
         let (seconds, flow) = played(&own, round);
         sending.push(seconds);
         flows.push(flow);
         rows.extend(own);
     }
-    Sample { rows, sending, flows, ..Sample::default() }
+    Sample { sending, flows, ..sample_of(rows) }
 }
 
 /// The requests of a round by eight users, from the first end until a user finds nothing more to send; tokens arrive evenly.
-fn played(rows: &[Row], round: u32) -> (f64, Flow) {
+fn played(rows: &[TestRequest], round: u32) -> (f64, Flow) {
     let mut free = [0.0f64; USERS];
     let mut spans = Vec::new();
     for row in rows {
         let user = (0..USERS).min_by(|a, b| free[*a].total_cmp(&free[*b])).unwrap();
-        let (start, ttft) = (free[user], row.values.get(&Metric::Ttft).unwrap() / 1e3);
+        let (start, ttft) = (free[user], row.value(Metric::Ttft).unwrap() / 1e3);
         free[user] = start + row.busy_ms / 1e3;
         spans.push((start + ttft, free[user], row.output_tokens.unwrap()));
     }
@@ -72,10 +73,10 @@ fn played(rows: &[Row], round: u32) -> (f64, Flow) {
             (bin.ended, bin.output) = (bin.ended + ended, bin.output + tokens * within);
         }
     }
-    (until - from, Flow { like: Row { round, ..Row::default() }, bins: (0..).zip(bins).collect() })
+    (until - from, Flow { round, bins: (0..).zip(bins).collect(), ..Flow::default() })
 }
 
-fn request(rng: &mut ChaCha8Rng, queue: &mut f64, (round, gaps): (u32, usize), scale: f64) -> Row {
+fn request(rng: &mut ChaCha8Rng, queue: &mut f64, (round, gaps): (u32, usize), scale: f64) -> TestRequest {
     let mut normal = || -> f64 { StandardNormal.sample(rng) };
     *queue = QUEUE * *queue + (1.0 - QUEUE * QUEUE).sqrt() * normal();
     let pace = scale * 20.0 * (0.15 * normal()).exp();
@@ -85,7 +86,7 @@ fn request(rng: &mut ChaCha8Rng, queue: &mut f64, (round, gaps): (u32, usize), s
     let ttft = scale * 200.0 * slow * (0.4 * *queue).exp();
     let e2e = ttft + pace * (tokens - 1.0);
     let values = [(Metric::Ttft, ttft), (Metric::Tpot, pace), (Metric::E2e, e2e)].into();
-    Row { round, ok: true, values, gaps, output_tokens: Some(tokens), busy_ms: e2e, ..Row::default() }
+    TestRequest { round, ok: true, values, gaps, output_tokens: Some(tokens), busy_ms: e2e, ..TestRequest::default() }
 }
 
 /// Of each measure alone, and of any of them after Holm's correction.
@@ -93,13 +94,13 @@ type Alarms = (Vec<bool>, bool);
 
 /// Alarms of one pair at 5 %, for each shift.
 fn pair(index: u64, length: Length, measures: &[Measure]) -> [Alarms; 3] {
-    let of = |run_seed: Seed, scale| vec![side("a", &run(run_seed, length, scale), measures, 0.975, Seed(index))];
+    let of = |run_seed: Seed, scale| vec![summarize_side("a", &run(run_seed, length, scale), measures, 0.975, Seed(index))];
     let base = of(Seed(17).child(index).child("base"), 1.0);
     SHIFTS.map(|scale| {
         let runs = [base.clone(), of(Seed(17).child(index).child("other"), scale)];
-        let mut all = contrasts(&runs, measures, 0.975);
+        let mut all = compare_sides(&runs, measures, 0.975);
         // A p99 whose requests depend on one another much is not tested.
-        let tested = settle(&mut all, Correction::Holm, 0.05, 0.0);
+        let tested = decide_findings(&mut all, Correction::Holm, 0.05, 0.0);
         assert!(all.len() == measures.len() && tested + 1 >= measures.len(), "{tested} tested");
         let any = all.iter().any(|own| own.finding != Finding::Noise);
         (all.iter().map(|own| own.p.is_some_and(|p| p < 0.05)).collect(), any)

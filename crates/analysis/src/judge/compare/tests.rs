@@ -2,9 +2,10 @@ mod compare {
     //! Small comparisons whose outcome is known.
 
     use super::super::*;
+    use crate::fixture::TestRequest;
     use crate::judge::fixture::{failed, ok, sample};
+    use crate::sample::{Amounts, Flow, Sample};
     use llmscen_core::compare::{Effect, Magnitude};
-    use llmscen_core::sample::{Amounts, Flow, Row, Sample};
     use llmscen_core::seed::Seed;
 
     const LEVEL: f64 = 0.975;
@@ -18,18 +19,18 @@ mod compare {
     }
 
     fn of(case: &str, sample: &Sample, measures: &[Measure]) -> Side {
-        side(case, sample, measures, LEVEL, Seed(1))
+        summarize_side(case, sample, measures, LEVEL, Seed(1))
     }
 
-    fn one(base: Vec<Row>, other: Vec<Row>, measure: Measure, allowed: f64) -> Contrast {
+    fn one(base: Vec<TestRequest>, other: Vec<TestRequest>, measure: Measure, allowed: f64) -> Contrast {
         let runs = [base, other].map(|rows| vec![of("a", &sample(rows), &[measure])]);
-        let mut all = contrasts(&runs, &[measure], LEVEL);
-        settle(&mut all, Correction::Holm, 0.05, allowed);
+        let mut all = compare_sides(&runs, &[measure], LEVEL);
+        decide_findings(&mut all, Correction::Holm, 0.05, allowed);
         all.remove(0)
     }
 
     /// 1 … n milliseconds times `scale`, shuffled so that neighbours are unlike.
-    fn spread(n: u32, scale: f64) -> Vec<Row> {
+    fn spread(n: u32, scale: f64) -> Vec<TestRequest> {
         (0..n).map(|index| ok(Metric::E2e, f64::from(index * 7919 % n + 1) * scale)).collect()
     }
 
@@ -56,16 +57,16 @@ mod compare {
         let p99 = measure(Metric::E2e, Some(Stat::Quantile(0.99)));
         let seen = one(spread(100, 1.0), spread(100, 9.0), p99, 0.05);
         assert_eq!((seen.finding, seen.p, seen.base.bounds), (Finding::Unknown, None, None));
-        assert!(seen.note.unwrap().starts_with("too few values for bounds: they are worth "));
+        assert!(seen.note.unwrap().starts_with("not tested: too few independent samples ("));
         assert_eq!((seen.base.value, seen.other.value), (Some(99.0), Some(891.0)), "the values are told all the same");
     }
 
     #[test]
     fn a_measure_of_one_run_alone_is_unknown_and_of_none_is_left_out() {
         let seen = one(spread(100, 1.0), vec![ok(Metric::Ttft, 1.0)], median(Metric::E2e), 0.05);
-        assert_eq!((seen.finding, seen.note.as_deref()), (Finding::Unknown, Some("this run has no such values")));
+        assert_eq!((seen.finding, seen.note.as_deref()), (Finding::Unknown, Some("not measured in the candidate run")));
         let runs = [1, 2].map(|_| vec![of("a", &sample(spread(9, 1.0)), &[median(Metric::Ttft)])]);
-        assert_eq!(contrasts(&runs, &[median(Metric::Ttft)], LEVEL), []);
+        assert_eq!(compare_sides(&runs, &[median(Metric::Ttft)], LEVEL), []);
     }
 
     #[test]
@@ -73,23 +74,23 @@ mod compare {
         let zero = || (0..200).map(|_| ok(Metric::E2e, 0.0)).collect();
         let seen = one(zero(), spread(200, 1.0), median(Metric::E2e), 0.05);
         assert_eq!((seen.finding, seen.ratio), (Finding::Unknown, None));
-        assert_eq!(seen.note.as_deref(), Some("a value or a bound of 0 has no ratio"));
+        assert_eq!(seen.note.as_deref(), Some("not tested: a value or bound of 0 has no ratio"));
     }
 
     #[test]
     fn a_throughput_that_falls_to_nothing_is_a_regression() {
         let rate = measure(Metric::RequestThroughput, None);
-        let side = |rows: Vec<Row>| {
-            let bin = |(place, row): (usize, &Row)| {
+        let side = |rows: Vec<TestRequest>| {
+            let bin = |(place, row): (usize, &TestRequest)| {
                 (place as u16, Amounts { ended: 1.0, requests: f64::from(u8::from(row.ok)), ..Amounts::default() })
             };
             let flow = Flow { bins: rows.iter().enumerate().map(bin).collect(), ..Flow::default() };
             vec![of("a", &Sample { sending: vec![10.0], flows: vec![flow], ..sample(rows) }, &[rate])]
         };
-        let lost = || (0..200).map(|_| Row { busy_ms: 1.0, ..failed() }).collect::<Vec<_>>();
-        let found = |base: Vec<Row>, other: Vec<Row>| {
-            let mut all = contrasts(&[side(base), side(other)], &[rate], LEVEL);
-            settle(&mut all, Correction::Holm, 0.05, 0.05);
+        let lost = || (0..200).map(|_| TestRequest { busy_ms: 1.0, ..failed() }).collect::<Vec<_>>();
+        let found = |base: Vec<TestRequest>, other: Vec<TestRequest>| {
+            let mut all = compare_sides(&[side(base), side(other)], &[rate], LEVEL);
+            decide_findings(&mut all, Correction::Holm, 0.05, 0.05);
             all.remove(0)
         };
         let fine = || (0..200).map(|index| if index % 9 == 0 { failed() } else { ok(Metric::E2e, 1.0) }).collect::<Vec<_>>();
@@ -110,7 +111,7 @@ mod compare {
     #[test]
     fn five_rounds_are_enough_for_bounds() {
         let rounds = |scale: f64| {
-            (0..50u32).map(|at| Row { round: at / 10, ..ok(Metric::E2e, scale * f64::from(100 + at % 7)) }).collect()
+            (0..50u32).map(|at| TestRequest { round: at / 10, ..ok(Metric::E2e, scale * f64::from(100 + at % 7)) }).collect()
         };
         let seen = one(rounds(1.0), rounds(1.5), measure(Metric::E2e, Some(Stat::Mean)), 0.05);
         assert_eq!((seen.finding, seen.p.is_some_and(|p| p < 1e-6)), (Finding::Regression, true));
@@ -139,7 +140,7 @@ mod compare {
             let gap = move |row: u32, at: u32| {
                 f64::from(((if alike { row } else { row * 40 + at }).wrapping_mul(2_654_435_761) >> 16) % 4000 + 1)
             };
-            let row = move |row| Row { gaps: (0..40).map(|at| gap(row, at)).collect(), ..ok(Metric::Ttft, 1.0) };
+            let row = move |row| TestRequest { gaps: (0..40).map(|at| gap(row, at)).collect(), ..ok(Metric::Ttft, 1.0) };
             sample((0..100).map(row).collect())
         };
         let [alike, free] = [true, false].map(|alike| of("a", &rows(alike), &[median(Metric::Itl)]).readings[0]);
@@ -154,9 +155,9 @@ mod compare {
             |ids: &[&str]| ids.iter().map(|id| of(id, &sample(spread(200, 1.0)), &[median(Metric::E2e)])).collect::<Vec<_>>();
         let runs = [sides(&["a", "b"]), sides(&["c", "b"]), sides(&["b", "a"])];
         let pairs: Vec<(String, usize)> =
-            contrasts(&runs, &[median(Metric::E2e)], LEVEL).into_iter().map(|own| (own.case, own.run)).collect();
+            compare_sides(&runs, &[median(Metric::E2e)], LEVEL).into_iter().map(|own| (own.case, own.run)).collect();
         assert_eq!(pairs, [("a".into(), 2), ("b".into(), 1), ("b".into(), 2)]);
-        assert_eq!(alone(&runs), [(0, "a".into()), (1, "c".into())]);
+        assert_eq!(unmatched_cases(&runs), [(0, "a".into()), (1, "c".into())]);
     }
 
     #[test]
@@ -165,7 +166,7 @@ mod compare {
         let with = |p: f64| Contrast { p: Some(p), ..slow.clone() };
         let found = |correction| {
             let mut all = [with(0.03), with(0.001), Contrast { p: None, finding: Finding::Unknown, ..slow.clone() }, with(0.04)];
-            assert_eq!(settle(&mut all, correction, 0.05, 0.05), 3);
+            assert_eq!(decide_findings(&mut all, correction, 0.05, 0.05), 3);
             all.map(|own| own.finding)
         };
         use Finding::{Noise, Regression, Unknown};
@@ -176,10 +177,10 @@ mod compare {
 
     #[test]
     fn only_what_has_an_interval_is_comparable() {
-        assert!(usual().into_iter().all(comparable));
+        assert!(default_measures().into_iter().all(is_comparable));
         for (metric, stat) in [(Metric::Ttft, Some(Stat::Max)), (Metric::Window, None), (Metric::Ttft, Some(Stat::Quantile(1.0)))]
         {
-            assert!(!comparable(measure(metric, stat)), "{metric}");
+            assert!(!is_comparable(measure(metric, stat)), "{metric}");
         }
     }
 
@@ -189,9 +190,9 @@ mod compare {
     }
 
     fn between(base: &[f64], other: &[f64], allowed: f64) -> Contrast {
-        let mut all = contrasts(&[runs(base), runs(other)], &[median(Metric::E2e)], LEVEL);
+        let mut all = compare_sides(&[runs(base), runs(other)], &[median(Metric::E2e)], LEVEL);
         assert_eq!(all.len(), 1, "the runs of a side are one contrast");
-        settle(&mut all, Correction::Holm, 0.05, allowed);
+        decide_findings(&mut all, Correction::Holm, 0.05, allowed);
         all.remove(0)
     }
 
@@ -238,8 +239,8 @@ mod compare {
             bad.iter().map(|bad| of("a", &sample(rows(*bad)), &[errors])).collect()
         };
         let found = |base: &[usize], other: &[usize]| {
-            let mut all = contrasts(&[side(base), side(other)], &[errors], LEVEL);
-            settle(&mut all, Correction::Holm, 0.05, 0.05);
+            let mut all = compare_sides(&[side(base), side(other)], &[errors], LEVEL);
+            decide_findings(&mut all, Correction::Holm, 0.05, 0.05);
             all.remove(0)
         };
         assert_eq!(found(&[0, 0, 0], &[0, 0, 0]).finding, Finding::Noise);
@@ -256,14 +257,14 @@ mod compare {
     fn a_contrast_with_a_reason_against_it_is_no_change() {
         let slow = one(spread(400, 1.0), spread(400, 2.0), median(Metric::E2e), 0.05);
         let mut all = [Contrast { note: Some("the cache shares differ".into()), ..slow }];
-        assert_eq!(settle(&mut all, Correction::Holm, 0.05, 0.05), 1);
+        assert_eq!(decide_findings(&mut all, Correction::Holm, 0.05, 0.05), 1);
         assert_eq!((all[0].finding, all[0].p_adjusted.is_some()), (Finding::Unknown, true));
     }
 }
 
 mod cached {
     use super::super::*;
-    use crate::judge::compare::{contrasts, settle, side};
+    use crate::judge::compare::{compare_sides, decide_findings, summarize_side};
     use crate::judge::fixture::{ok, sample};
     use llmscen_core::compare::{Correction, Measure};
     use llmscen_core::metric::Stat;
@@ -274,16 +275,16 @@ mod cached {
     fn found(cached: [Option<f64>; 2]) -> Contrast {
         let measure = Measure { metric: Metric::E2e, stat: Some(Stat::Quantile(0.5)) };
         let values = |scale: f64| (0..400).map(|index| ok(Metric::E2e, f64::from(index * 7919 % 400 + 1) * scale)).collect();
-        let sides = [10.0, 1.0].map(|scale| vec![side("a", &sample(values(scale)), &[measure], 0.975, Seed(1))]);
+        let sides = [10.0, 1.0].map(|scale| vec![summarize_side("a", &sample(values(scale)), &[measure], 0.975, Seed(1))]);
         let of = |(place, cached): (usize, Option<f64>)| {
             let case = CaseReport { id: "a".into(), audit: Audit { cached, ..Audit::default() }, ..CaseReport::default() };
             let report = Report { cases: vec![case], ..Report::default() };
             Run { label: ["A", "B"][place].into(), side: place, report, ..Run::default() }
         };
         let runs: Vec<Run> = (0..).zip(cached).map(of).collect();
-        let mut all = contrasts(&sides, &[measure], 0.975);
+        let mut all = compare_sides(&sides, &[measure], 0.975);
         withdraw_cached(&mut all, &runs);
-        settle(&mut all, Correction::Holm, 0.05, 0.05);
+        decide_findings(&mut all, Correction::Holm, 0.05, 0.05);
         all.remove(0)
     }
 

@@ -7,7 +7,7 @@ mod quantile {
     use proptest::prelude::*;
 
     /// At 95 %, of values that are independent.
-    fn judge_quantile(check: &Check, values: Vec<f64>, p: f64) -> Opinion {
+    fn judge_quantile(check: &Check, values: Vec<f64>, p: f64) -> Assessment {
         let samples = Samples::new(values.len() as u64, Dependence::NONE, 0.95);
         super::super::judge_quantile(check, values, p, (samples, 0.95))
     }
@@ -78,7 +78,7 @@ mod share {
     use llmscen_core::metric::Metric;
     use llmscen_core::stats::design::Dependence;
 
-    fn errors(op: Op, limit: f64, hits: u64, n: u64) -> Opinion {
+    fn errors(op: Op, limit: f64, hits: u64, n: u64) -> Assessment {
         judge_share(&check(Metric::ErrorRate, None, op, limit), hits, None, (Samples::new(n, Dependence::NONE, 0.95), 0.95))
     }
 

@@ -1,4 +1,5 @@
 use super::*;
+use crate::fixture::TestRequest;
 use crate::judge::fixture::{check, conditions, failed, goodput, ok, sample};
 use crate::judge::{figure, rule};
 use llmscen_core::baseline::{Against, Known, Relative};
@@ -8,13 +9,13 @@ use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 use rand_distr::{Distribution, StandardNormal};
 
-fn of(check: &Check, rows: Vec<Row>, value: f64) -> f64 {
+fn of(check: &Check, rows: Vec<TestRequest>, value: f64) -> f64 {
     let sample = sample(rows);
-    dependence(check, &sample, &Evidence::of(check, &sample), value).times()
+    dependence(check, &sample, &Evidence::collect(check, &sample), value).times()
 }
 
 /// Log-normal waits around 200 ms, neighbours correlated by `rho`.
-fn queue(rng: &mut ChaCha8Rng, n: usize, rho: f64) -> Vec<Row> {
+fn queue(rng: &mut ChaCha8Rng, n: usize, rho: f64) -> Vec<TestRequest> {
     let mut at: f64 = StandardNormal.sample(rng);
     let mut step = || {
         let fresh: f64 = StandardNormal.sample(rng);
@@ -26,7 +27,7 @@ fn queue(rng: &mut ChaCha8Rng, n: usize, rho: f64) -> Vec<Row> {
 
 #[test]
 fn gaps_of_one_request_and_failures_in_a_burst_say_less() {
-    let row = |index: u32| Row { gaps: vec![f64::from(index * 7919 % 100); 40], ..ok(Metric::Ttft, 1.0) };
+    let row = |index: u32| TestRequest { gaps: vec![f64::from(index * 7919 % 100); 40], ..ok(Metric::Ttft, 1.0) };
     let p50 = check(Metric::Itl, Some(Stat::Quantile(0.5)), Op::Less, 0.0);
     assert!((39.9..80.0).contains(&of(&p50, (0..100).map(row).collect(), 50.0)));
     let bursts = || (0..1000).map(|k| if k % 200 < 10 { failed() } else { ok(Metric::Ttft, 1.0) }).collect::<Vec<_>>();
@@ -82,11 +83,11 @@ fn a_relative_limit_at_the_truth_is_decided_no_more_often_than_it_may() {
 
 /// Verdicts on correlated requests.
 mod verdicts {
+    use crate::fixture::TestRequest;
     use crate::judge::fixture::{check, failed, goodput, ok, sample};
     use crate::judge::{Conditions, LoadKind, rule};
     use llmscen_core::check::{Check, Of, Op, RequestLimit, Ruling, Verdict};
     use llmscen_core::metric::{Metric, Stat};
-    use llmscen_core::sample::Row;
     use proptest::prelude::*;
     use rand::{RngExt, SeedableRng};
     use rand_chacha::ChaCha8Rng;
@@ -97,11 +98,11 @@ mod verdicts {
     }
 
     /// Each value so many times in a row.
-    fn alike(values: impl IntoIterator<Item = f64>, times: usize) -> Vec<Row> {
+    fn alike(values: impl IntoIterator<Item = f64>, times: usize) -> Vec<TestRequest> {
         values.into_iter().flat_map(|value| vec![ok(Metric::Ttft, value); times]).collect()
     }
 
-    fn ruled(check: &Check, rows: Vec<Row>, load: LoadKind) -> Verdict {
+    fn ruled(check: &Check, rows: Vec<TestRequest>, load: LoadKind) -> Verdict {
         rule(check, &sample(rows), &Conditions { valid: true, load })
     }
 
@@ -143,7 +144,7 @@ mod verdicts {
     fn an_open_loop_that_forgets_quickly_has_the_margin_too() {
         // 400 independent values of which the greatest come in stretches of four: about 100 values of the tail.
         let tail = |at: usize, value: f64| if (at / 4).is_multiple_of(25) { 950.0 + value / 20.0 } else { value * 0.9 };
-        let rows = || mixed(400).enumerate().map(|(at, value)| ok(Metric::Ttft, tail(at, value))).collect::<Vec<Row>>();
+        let rows = || mixed(400).enumerate().map(|(at, value)| ok(Metric::Ttft, tail(at, value))).collect::<Vec<TestRequest>>();
         let p99 = |limit| check(Metric::Ttft, Some(Stat::Quantile(0.99)), Op::Less, limit);
         let of = |limit, load| ruled(&p99(limit), rows(), load).ruling;
         let rulings = [of(1600.0, LoadKind::Arrivals), of(1600.0, LoadKind::Other), of(1100.0, LoadKind::Arrivals)];
@@ -165,7 +166,8 @@ mod verdicts {
 
     #[test]
     fn failures_in_bursts_say_less() {
-        let rows = || (0..1000).map(|k| if k % 200 < 10 { failed() } else { ok(Metric::Ttft, 1.0) }).collect::<Vec<Row>>();
+        let rows =
+            || (0..1000).map(|k| if k % 200 < 10 { failed() } else { ok(Metric::Ttft, 1.0) }).collect::<Vec<TestRequest>>();
         let limits = vec![RequestLimit { metric: Metric::Ttft, op: Op::Less, limit: 5.0 }];
         let all = Check { of: Of::Scheduled, ..check(Metric::Ttft, Some(Stat::Quantile(0.93)), Op::Less, 5.0) };
         for wanted in [check(Metric::ErrorRate, None, Op::Less, 0.07), goodput(limits, Op::AtLeast, 0.93), all] {
@@ -180,7 +182,7 @@ mod verdicts {
     #[test]
     fn requests_are_taken_in_the_order_of_their_schedule() {
         // Stretches of ten in the order of time, told in another order.
-        let mut rows: Vec<Row> = alike(mixed(60), 10);
+        let mut rows: Vec<TestRequest> = alike(mixed(60), 10);
         rows.iter_mut().enumerate().for_each(|(at, row)| row.scheduled_s = at as f64);
         let mut other = rows.clone();
         other.sort_by_key(|row| row.scheduled_s as u64 * 7919 % 600);
@@ -194,9 +196,9 @@ mod verdicts {
         let mut row = |same: bool| {
             let luck: f64 = rng.random();
             let gaps = (0..40).map(|_| 100.0 * if same { luck } else { rng.random() }).collect();
-            Row { gaps, ..ok(Metric::Ttft, 1.0) }
+            TestRequest { gaps, ..ok(Metric::Ttft, 1.0) }
         };
-        let [same, free] = [true, false].map(|same| (0..300).map(|_| row(same)).collect::<Vec<Row>>());
+        let [same, free] = [true, false].map(|same| (0..300).map(|_| row(same)).collect::<Vec<TestRequest>>());
         let p90 = check(Metric::Itl, Some(Stat::Quantile(0.9)), Op::Less, 91.5);
         let [same, free] = [same, free].map(|rows| ruled(&p90, rows, LoadKind::FixedUsers));
         assert_eq!((free.ruling, free.n, same.ruling), (Ruling::Pass, 12_000, Ruling::Inconclusive), "{same:?}");

@@ -1,15 +1,15 @@
 mod figure {
     use super::super::*;
+    use crate::fixture::TestRequest;
     use crate::judge::fixture::{check, failed, goodput, ok, sample};
     use llmscen_core::check::Op;
     use llmscen_core::metric::Metric;
-    use llmscen_core::sample::Row;
 
-    fn of(check: &Check, rows: Vec<Row>) -> Option<Figure> {
+    fn of(check: &Check, rows: Vec<TestRequest>) -> Option<Figure> {
         figure(check, &sample(rows), &[0.9, 0.95])
     }
 
-    fn waits() -> Vec<Row> {
+    fn waits() -> Vec<TestRequest> {
         // 1 to 100, neighbours unlike.
         (0..100).map(|index| ok(Metric::Ttft, f64::from(index * 37 % 100 + 1))).collect()
     }
@@ -59,7 +59,7 @@ mod noise {
     fn the_spread_says_which_change_can_be_seen() {
         // Logarithms 0.02 apart: sd 0.02.
         let values = [-0.02f64, 0.0, 0.02].map(|log| 100.0 * log.exp());
-        let seen = noise(&baseline(&[("ttft.p95", &values), ("ttft.p98", &values), ("output_tps", &values[..2])]));
+        let seen = baseline_noise(&baseline(&[("ttft.p95", &values), ("ttft.p98", &values), ("output_tps", &values[..2])]));
         let [own] = seen.as_slice() else { panic!("{seen:?}") };
         assert!((own.figure == "ttft.p95" && own.runs == 3 && !own.share) && (own.mean - 100.0).abs() < 1e-9, "{own:?}");
         assert!((own.sd - 0.02f64.exp_m1()).abs() < 1e-9 && (own.three.unwrap() - 0.0607f64.exp_m1()).abs() < 2e-4, "{own:?}");
@@ -70,10 +70,10 @@ mod noise {
 
     #[test]
     fn shares_vary_in_points_and_those_that_do_not_are_left_out() {
-        let seen = noise(&baseline(&[("error_rate", &[0.1, 0.1, 0.1]), ("goodput(ttft < 500ms)", &[0.90, 0.92, 0.94])]));
+        let seen = baseline_noise(&baseline(&[("error_rate", &[0.1, 0.1, 0.1]), ("goodput(ttft < 500ms)", &[0.90, 0.92, 0.94])]));
         let [good] = seen.as_slice() else { panic!("{seen:?}") };
         assert!(good.share && (good.sd - 0.02).abs() < 1e-9 && (good.three.unwrap() - 0.0607).abs() < 2e-4, "{good:?}");
-        let wild = noise(&baseline(&[("ttft.p50", &[1.0, 10.0, 100.0])]));
+        let wild = baseline_noise(&baseline(&[("ttft.p50", &[1.0, 10.0, 100.0])]));
         assert_eq!(wild[0].needed, None);
     }
 }

@@ -1,15 +1,15 @@
 mod ratio {
     use super::super::*;
-    use crate::judge::fixture::{check, ok};
+    use crate::fixture::TestRequest;
+    use crate::judge::fixture::{check, ok, sample};
     use crate::judge::ratio::mean_units;
     use llmscen_core::check::Op;
     use llmscen_core::metric::{Metric, Stat};
-    use llmscen_core::sample::Row;
 
-    fn judged(op: Op, limit: f64, values: impl IntoIterator<Item = (u32, f64)>) -> Opinion {
-        let row = |(round, value)| Row { round, ..ok(Metric::Ttft, value) };
-        let rows: Vec<Row> = values.into_iter().map(row).collect();
-        let units = mean_units(&rows.iter().collect::<Vec<_>>(), Metric::Ttft);
+    fn judged(op: Op, limit: f64, values: impl IntoIterator<Item = (u32, f64)>) -> Assessment {
+        let row = |(round, value)| TestRequest { round, ..ok(Metric::Ttft, value) };
+        let sample = sample(values.into_iter().map(row).collect());
+        let units = mean_units(&sample.requests.iter().collect::<Vec<_>>(), Metric::Ttft);
         judge_ratio(&check(Metric::Ttft, Some(Stat::Mean), op, limit), &units, units.observed.unwrap(), 0.95)
     }
 
@@ -60,7 +60,7 @@ mod ratio {
     fn too_few_samples_decide_nothing() {
         let seen = judged(Op::Less, 60.0, [(0, 1.0); 19]);
         assert_eq!((seen.ruling, seen.bound, seen.need), (Ruling::Inconclusive, None, Some(20)));
-        assert_eq!(seen.note.unwrap(), "19 requests are too few for a bound: 20 are needed");
+        assert_eq!(seen.note.unwrap(), "19 requests are too few for a bound; at least 20 are required");
         assert_eq!(judged(Op::Less, 60.0, [(0, 1.0); 20]).ruling, Ruling::Pass);
         assert_eq!(judged(Op::Less, f64::NAN, spread()).ruling, Ruling::Fail);
     }
@@ -68,25 +68,28 @@ mod ratio {
     #[test]
     fn rounds_that_differ_are_what_decides() {
         let seen = judged(Op::Less, 60.0, (0..100).map(|place| (place / 20, f64::from(place / 20 * 20))));
-        assert_eq!(seen.note.unwrap(), "the bound is by the spread between rounds, so more rounds are needed");
+        assert_eq!(seen.note.unwrap(), "the bound comes from the variance between rounds; increase `rounds`");
     }
 }
 
 mod resampling_units {
     use super::super::*;
-    use crate::judge::fixture::{failed, ok, sample};
+    use crate::fixture::TestRequest;
+    use crate::judge::fixture::{ok, sample};
+    use crate::measured_requests::RequestFields;
 
-    fn reply(round: u32, took: f64, tokens: f64) -> Row {
-        Row { round, output_tokens: Some(tokens), busy_ms: took, ..ok(Metric::E2e, took) }
+    fn reply(round: u32, took: f64, tokens: f64) -> TestRequest {
+        TestRequest { round, output_tokens: Some(tokens), busy_ms: took, ..ok(Metric::E2e, took) }
     }
 
     /// Requests of 10 tokens that end evenly over rounds of 10 s, so many in each.
     fn steady(each: &[u16]) -> Sample {
         let flow = |(round, ends): (usize, &u16)| Flow {
-            like: Row { round: round as u32, ..Row::default() },
+            round: round as u32,
             bins: (0..*ends)
                 .map(|end| (end * (240 / ends), Amounts { ended: 1.0, requests: 1.0, output: 10.0, ..Amounts::default() }))
                 .collect(),
+            ..Flow::default()
         };
         let rows = each.iter().enumerate().flat_map(|(round, ends)| vec![reply(round as u32, 500.0, 10.0); usize::from(*ends)]);
         let flows = each.iter().enumerate().map(flow).collect();
@@ -94,7 +97,7 @@ mod resampling_units {
     }
 
     fn of(sample: &Sample, metric: Metric) -> Units {
-        throughput_units(&sample.rows.iter().collect::<Vec<_>>(), metric, sample, |_| true).unwrap()
+        throughput_units(&sample.requests.iter().collect::<Vec<_>>(), metric, sample, &[]).unwrap()
     }
 
     #[test]
@@ -124,22 +127,21 @@ mod resampling_units {
     #[test]
     fn tags_leave_out_what_others_brought() {
         let sample = steady(&[60, 120]);
-        let rows: Vec<&Row> = sample.rows.iter().filter(|row| row.round == 1).collect();
-        let seen = throughput_units(&rows, Metric::OutputTps, &sample, |row| row.round == 1).unwrap();
+        let requests: Vec<MeasuredRequest<'_>> = sample.requests.iter().filter(|request| request.round() == 1).collect();
+        let seen = throughput_units(&requests, Metric::OutputTps, &sample, &[("round".into(), "1".into())]).unwrap();
         assert_eq!((seen.observed, seen.n), (Some(60.0), 120), "over the windows of the case");
     }
 
     #[test]
     fn unknown_tokens_are_no_data_and_gpus_divide() {
-        let mut bare = steady(&[60]);
-        bare.rows.iter_mut().for_each(|row| row.output_tokens = None);
+        let bare = Sample { sending: vec![10.0], ..sample(vec![ok(Metric::E2e, 500.0); 60]) };
         assert_eq!(of(&bare, Metric::OutputTps), Units::default());
         let mut sample = steady(&[60]);
-        sample.rows.push(failed());
+        sample.requests.push(RequestFields::default(), |_| None, []);
         sample.scalars.extend([(Metric::OutputTps, 60.0), (Metric::OutputTpsPerGpu, 15.0)]);
-        let rows: Vec<&Row> = sample.rows.iter().collect();
+        let requests: Vec<MeasuredRequest<'_>> = sample.requests.iter().collect();
         assert_eq!(of(&sample, Metric::OutputTpsPerGpu).observed, Some(15.0));
         assert_eq!(of(&sample, Metric::OutputTpsPerUser).observed, Some(20.0));
-        assert_eq!(throughput_units(&rows, Metric::ConcurrencyMean, &sample, |_| true), None);
+        assert_eq!(throughput_units(&requests, Metric::ConcurrencyMean, &sample, &[]), None);
     }
 }

@@ -1,10 +1,10 @@
 mod relative {
     use super::super::*;
+    use crate::fixture::TestRequest;
     use crate::judge::fixture::{check, conditions, failed, goodput, ok, sample};
     use crate::judge::rule;
     use llmscen_core::check::{Of, Op, Verdict};
     use llmscen_core::metric::Stat;
-    use llmscen_core::sample::Row;
 
     fn to(check: Check, factor: f64, known: Option<Known>) -> Check {
         let relative = Relative { to: Against::Baseline, factor, known };
@@ -19,11 +19,11 @@ mod relative {
         to(check(Metric::Ttft, Some(Stat::Quantile(0.5)), Op::AtMost, 0.0), factor, known)
     }
 
-    fn ruled(check: &Check, rows: Vec<Row>) -> Verdict {
+    fn ruled(check: &Check, rows: Vec<TestRequest>) -> Verdict {
         rule(check, &sample(rows), &conditions(true))
     }
 
-    fn waits(n: u32) -> Vec<Row> {
+    fn waits(n: u32) -> Vec<TestRequest> {
         // From 90 to 110, neighbours unlike.
         (0..n).map(|i| ok(Metric::Ttft, 90.0 + 20.0 * f64::from(i * 7919 % n) / f64::from(n))).collect()
     }
@@ -36,7 +36,7 @@ mod relative {
         assert!(exact.bound.unwrap() < 102.0, "{exact:?}");
         let vague = ruled(&p50(1.05, known(100.0, 90.0, 110.0)), waits(400));
         assert_eq!((vague.ruling, vague.need), (Ruling::Inconclusive, None));
-        assert!(vague.bound.unwrap() > 110.0 && vague.note.unwrap().starts_with("more requests alone"));
+        assert!(vague.bound.unwrap() > 110.0 && vague.note.unwrap().starts_with("more requests will not decide this"));
         assert_eq!(ruled(&p50(0.90, known(100.0, 99.0, 101.0)), waits(400)).ruling, Ruling::Fail);
     }
 
@@ -60,7 +60,10 @@ mod relative {
         let scheduled = |known| to(Check { of: Of::Scheduled, ..wanted.clone() }, 1.05, known);
         let sure = ruled(&scheduled(known(100.0, 99.0, 101.0)), rows());
         assert_eq!((sure.ruling, sure.observed), (Ruling::Fail, Some(f64::INFINITY)));
-        assert_eq!(sure.note.as_deref(), Some("the value lies among the failed requests, which break any limit"));
+        assert_eq!(
+            sure.note.as_deref(),
+            Some("this value falls on a failed request; failed requests exceed any limit (`of: scheduled`)")
+        );
         let vague = ruled(&scheduled(known(100.0, 90.0, 110.0)), rows());
         assert_eq!((vague.ruling, vague.bound), (Ruling::Inconclusive, None));
         assert!(vague.note.unwrap().contains("failed requests"));
@@ -79,8 +82,11 @@ mod relative {
     #[test]
     fn without_a_baseline_nothing_is_decided() {
         let seen = ruled(&p50(1.1, None), waits(400));
-        assert_eq!((seen.ruling, seen.note.as_deref()), (Ruling::Inconclusive, Some("there is no baseline to hold it against")));
-        assert!(seen.observed.is_some() && never(&p50(1.1, None)).unwrap().starts_with("there is no baseline yet"));
+        assert_eq!(
+            (seen.ruling, seen.note.as_deref()),
+            (Ruling::Inconclusive, Some("not judged: no baseline value for this case"))
+        );
+        assert!(seen.observed.is_some() && never_passes(&p50(1.1, None)).unwrap().starts_with("no baseline yet"));
     }
 
     #[test]
@@ -91,39 +97,43 @@ mod relative {
         assert_eq!((ruled(&good, rows(0)).ruling, ruled(&good, rows(60)).ruling), (Ruling::Pass, Ruling::Fail));
         let errors = to(check(Metric::ErrorRate, None, Op::AtMost, 0.0), 1.1, known(0.0, 0.0, 0.0047));
         assert_eq!((ruled(&errors, rows(0)).ruling, ruled(&errors, rows(60)).ruling), (Ruling::Inconclusive, Ruling::Fail));
-        assert_eq!(never(&errors).unwrap(), "the baseline is 0, and so is any multiple of it; write the limit as a number");
-        assert_eq!((never(&good), needed(&good)), (None, Some(149)), "1 − 0.98 leaves 2 % to be shown: 0.98^149 < 5 %");
+        assert_eq!(never_passes(&errors).unwrap(), "the baseline is 0, as is any multiple of it; write the limit as a number");
+        assert_eq!(
+            (never_passes(&good), required_samples(&good)),
+            (None, Some(149)),
+            "1 − 0.98 leaves 2 % to be shown: 0.98^149 < 5 %"
+        );
     }
 
     #[test]
     fn a_baseline_of_too_few_samples_is_told_before_the_run() {
         let few = p50(1.1, Some(Known { value: 5.0, low: None, high: Some(9.0), n: Some(3), spread: None }));
-        assert!(never(&few).unwrap().starts_with("the baseline, of 3 samples, has no bound"), "{:?}", never(&few));
-        assert_eq!(never(&p50(1.1, known(5.0, 4.0, 6.0))), None);
+        assert!(never_passes(&few).unwrap().starts_with("the baseline of 3 samples has no bound"), "{:?}", never_passes(&few));
+        assert_eq!(never_passes(&p50(1.1, known(5.0, 4.0, 6.0))), None);
     }
 }
 
 mod prediction {
     use super::super::*;
+    use crate::fixture::TestRequest;
     use crate::judge::fixture::{check, conditions, failed, goodput, ok, sample};
     use crate::judge::rule;
     use llmscen_core::baseline::Against;
     use llmscen_core::check::{Check, Op, Ruling, Verdict};
     use llmscen_core::metric::{Metric, Stat};
-    use llmscen_core::sample::Row;
 
     fn known(value: f64, reach: f64) -> Known {
         let (low, high) = (value * (-reach).exp(), value * reach.exp());
         Known { value, low: Some(low), high: Some(high), n: Some(400), spread: Some(Spread { runs: 10, reach }) }
     }
 
-    fn ruled(check: Check, factor: f64, known: Known, rows: Vec<Row>) -> Verdict {
+    fn ruled(check: Check, factor: f64, known: Known, rows: Vec<TestRequest>) -> Verdict {
         let relative = Relative { to: Against::Baseline, factor, known: Some(known) };
         let check = Check { limit: relative.limit(), relative: Some(relative), ..check };
         rule(&check, &sample(rows), &conditions(true))
     }
 
-    fn waits(value: f64) -> Vec<Row> {
+    fn waits(value: f64) -> Vec<TestRequest> {
         (0..400).map(|_| ok(Metric::Ttft, value)).collect()
     }
 
@@ -140,7 +150,7 @@ mod prediction {
         assert_eq!(open.need, None);
         let note = open.note.unwrap();
         assert!(
-            note.starts_with("one run cannot decide this: the 10 runs of the baseline vary so much") && note.contains("5.1 %"),
+            note.starts_with("one run cannot decide this: the 10 runs of the baseline vary too much") && note.contains("5.1 %"),
             "{note}"
         );
     }

@@ -1,8 +1,8 @@
 mod rule {
     use super::super::*;
+    use crate::fixture::TestRequest;
     use crate::judge::fixture::{check, conditions, failed, goodput, ok, sample};
     use llmscen_core::check::Op;
-    use llmscen_core::sample::Row;
     use llmscen_core::signal::Signal;
     use llmscen_core::telemetry::SignalStat;
     use proptest::prelude::*;
@@ -17,7 +17,7 @@ mod rule {
         let of = |metric, seen: &Sample| rule(&check(metric, None, Op::AtLeast, 1.0), seen, &conditions(true));
         let verdict = of(Metric::OutputTps, &seen);
         assert_eq!((verdict.ruling, verdict.observed), (Ruling::Inconclusive, None));
-        assert!(verdict.note.unwrap().starts_with("sending stopped before any request had succeeded"));
+        assert!(verdict.note.unwrap().starts_with("no request succeeded before sending stopped"));
         assert_eq!(of(Metric::OutputTps, &sample(vec![failed()])).ruling, Ruling::Fail, "no request succeeded");
         assert_eq!(of(Metric::Mfu, &seen).ruling, Ruling::Fail, "a figure that has no window");
     }
@@ -28,16 +28,16 @@ mod rule {
             let wanted = check(Metric::Ttft, Some(Stat::Quantile(p)), Op::Less, 1e9);
             ruled(&wanted, latencies((0..n).map(f64::from).map(|value| (value * 617.0) % 1009.0))).note
         };
-        let known = "decided by 999 samples; draft-gaikwad-llm-benchmarking-methodology asks for at least 1000";
+        let known = "decided by 999 samples; draft-gaikwad-llm-benchmarking-methodology requires at least 1000";
         assert_eq!(note(0.99, 999).as_deref(), Some(known));
         assert_eq!([note(0.99, 1000), note(0.95, 999), note(0.99, 298)], [None, None, None]);
     }
 
-    fn ruled(check: &Check, rows: Vec<Row>) -> Verdict {
+    fn ruled(check: &Check, rows: Vec<TestRequest>) -> Verdict {
         rule(check, &sample(rows), &conditions(true))
     }
 
-    fn latencies(values: impl IntoIterator<Item = f64>) -> Vec<Row> {
+    fn latencies(values: impl IntoIterator<Item = f64>) -> Vec<TestRequest> {
         values.into_iter().map(|value| ok(Metric::Ttft, value)).collect()
     }
 
@@ -53,7 +53,7 @@ mod rule {
     #[test]
     fn extremes_and_equalities_say_that_they_are_points() {
         let seen = ruled(&check(Metric::Ttft, Some(Stat::Max), Op::Less, 10.0), latencies([9.0]));
-        assert_eq!(seen.note.as_deref(), Some("compared as a point: no number of samples bounds an extreme"));
+        assert_eq!(seen.note.as_deref(), Some("point estimate only: a minimum or maximum has no confidence bound"));
         let seen = ruled(&check(Metric::ErrorRate, None, Op::Equal, 0.0), latencies([9.0]));
         assert_eq!((seen.ruling, seen.observed), (Ruling::Pass, Some(0.0)));
     }
@@ -68,12 +68,15 @@ mod rule {
         seen.signals.insert(Signal::ServerWaiting, told);
         let verdict = rule(&wanted, &seen, &conditions(true));
         assert_eq!((verdict.ruling, verdict.observed, verdict.bound, verdict.n), (Ruling::Fail, Some(12.0), None, 3));
-        assert_eq!(verdict.note.as_deref(), Some("compared as a point: samples of a signal follow each other"));
+        assert_eq!(
+            verdict.note.as_deref(),
+            Some("point estimate only: telemetry samples are correlated, so no confidence bound is given")
+        );
     }
 
     #[test]
     fn the_gaps_of_one_request_prove_nothing() {
-        let rows = vec![Row { gaps: vec![1.0; 1000], ..ok(Metric::Ttft, 1.0) }];
+        let rows = vec![TestRequest { gaps: vec![1.0; 1000], ..ok(Metric::Ttft, 1.0) }];
         let seen = ruled(&check(Metric::Itl, P99, Op::Less, 10.0), rows);
         let note = "1000 correlated samples carry the information of about 1; a verdict needs 20";
         assert_eq!((seen.ruling, seen.n, seen.note.as_deref()), (Ruling::Inconclusive, 1000, Some(note)));
@@ -119,7 +122,10 @@ mod rule {
             }
         }
         let told = Check { no_data: NoData::Pass, ..check(Metric::Ttft, P99, Op::Less, 1.0) };
-        assert_eq!(ruled(&told, vec![failed()]).note.as_deref(), Some("no data: passes only because of `no_data: pass`"));
+        assert_eq!(
+            ruled(&told, vec![failed()]).note.as_deref(),
+            Some("no data; passes because the objective sets `no_data: pass`")
+        );
     }
 
     #[test]
@@ -197,13 +203,13 @@ mod not_measured {
         seen.scalars.insert(Metric::Startup, 2.0);
         let wanted = [check(Metric::ErrorRate, None, Op::Less, 0.5), check(Metric::Startup, None, Op::Less, 9.0)];
         let verdicts = wanted.iter().map(|check| rule(check, &seen, &conditions(valid))).collect();
-        not_measured(verdicts, some, why).into_iter().map(|verdict| (verdict.ruling, verdict.note)).collect()
+        unmeasured_verdicts(verdicts, some, why).into_iter().map(|verdict| (verdict.ruling, verdict.note)).collect()
     }
 
     #[test]
     fn nothing_is_decided_but_the_start_of_the_server() {
         let open = |note: &str| (Ruling::Inconclusive, Some(note.to_owned()));
-        let start = (Ruling::Pass, Some("compared as a point: the case has one such figure".to_owned()));
+        let start = (Ruling::Pass, Some("point estimate only: a case has one such value".to_owned()));
         for valid in [true, false] {
             let why = "target lost after 3.1 s: 127.0.0.1:8000: connection refused";
             assert_eq!(notes(valid, true, why), [open("not judged: target lost after 3.1 s"), start.clone()]);
@@ -226,18 +232,85 @@ mod aborted {
         let wanted = check(Metric::Ttft, Some(Stat::Quantile(0.95)), Op::Less, 5.0);
         let verdicts = vec![rule(&wanted, &rows, &conditions(valid)); 2];
         let lost = Aborted { check: 1, expr: "x".into(), after: 400, n: 400, breaking: 60, allowed: 0.05, ..Aborted::default() };
-        given_up(verdicts, &lost).into_iter().map(|verdict| (verdict.ruling, verdict.note)).collect()
+        aborted_verdicts(verdicts, &lost).into_iter().map(|verdict| (verdict.ruling, verdict.note)).collect()
     }
 
     #[test]
     fn the_lost_limit_fails_and_no_other_one_is_decided() {
         let known = "aborted after 400 requests: 60 of 400 exceeded the limit (5 % allowed)";
-        let other = "not decided: the case was given up because of `x`";
+        let other = "not judged: the case was aborted by `x`";
         assert_eq!(rulings(true), [(Ruling::Inconclusive, Some(other.into())), (Ruling::Fail, Some(known.into()))]);
     }
 
     #[test]
     fn an_unsound_measurement_decides_nothing() {
         assert!(rulings(false).iter().all(|(ruling, note)| *ruling == Ruling::Invalid && note.is_some()));
+    }
+}
+
+mod bounded {
+    use super::super::*;
+    use crate::judge::fixture::{check, conditions, ok, sample};
+    use crate::judge::rule;
+    use Ruling::{Fail, Inconclusive, Pass};
+    use llmscen_core::check::{Confidence, Verdict};
+    use llmscen_core::metric::{Metric, Stat};
+    use llmscen_core::signal::Signal;
+    use llmscen_core::telemetry::SignalStat;
+
+    /// Of ten, six up to 300 ms, and four beyond 10 s.
+    fn ruled(share: f64, op: Op, limit: f64) -> Verdict {
+        let subject = Subject::Signal { signal: Signal::ServerQueueTime, stat: Stat::Quantile(share) };
+        let confidence = Confidence::Level(0.95);
+        let wanted = Check { subject, confidence, ..check(Metric::Ttft, Some(Stat::Quantile(0.99)), op, limit) };
+        let mut seen = sample(vec![ok(Metric::Ttft, 1.0)]);
+        let buckets = vec![(300.0, 6.0), (10_000.0, 6.0), (f64::INFINITY, 10.0)];
+        seen.signals.insert(Signal::ServerQueueTime, SignalStat { n: 10, buckets, ..SignalStat::default() });
+        rule(&wanted, &seen, &conditions(true))
+    }
+
+    #[test]
+    fn in_the_first_bucket_only_what_holds_for_all_of_it_is_decided() {
+        for (op, limit, ruling) in [
+            (Op::Less, 300.0, Inconclusive),
+            (Op::Less, 300.1, Pass),
+            (Op::AtMost, 300.0, Pass),
+            (Op::AtMost, 299.9, Inconclusive),
+            (Op::More, 300.0, Fail),
+            (Op::More, 299.9, Inconclusive),
+            (Op::AtLeast, 300.0, Inconclusive),
+            (Op::AtLeast, 300.1, Fail),
+            (Op::Equal, 300.0, Inconclusive),
+            (Op::Equal, 300.1, Fail),
+            (Op::Unequal, 300.1, Pass),
+            (Op::Unequal, 1.0, Inconclusive),
+            (Op::Less, f64::NAN, Fail),
+        ] {
+            let seen = ruled(0.5, op, limit);
+            assert_eq!((seen.ruling, seen.observed, seen.n), (ruling, None, 10), "{op} {limit}");
+        }
+        let note = ruled(0.5, Op::Less, 300.0).note.unwrap();
+        assert_eq!(note, "the server's histogram only shows that the value is ≤ 300 ms (it falls in the first bucket)");
+    }
+
+    #[test]
+    fn in_the_last_bucket_it_is_the_mirror() {
+        for (op, limit, ruling) in [
+            (Op::More, 10_000.0, Inconclusive),
+            (Op::More, 9999.0, Pass),
+            (Op::AtLeast, 10_000.0, Pass),
+            (Op::AtLeast, 10_001.0, Inconclusive),
+            (Op::Less, 10_000.0, Fail),
+            (Op::Less, 10_001.0, Inconclusive),
+            (Op::AtMost, 10_000.0, Inconclusive),
+            (Op::AtMost, 9999.0, Fail),
+            (Op::Equal, 9999.0, Fail),
+            (Op::Unequal, 9999.0, Pass),
+            (Op::Equal, 10_000.0, Inconclusive),
+        ] {
+            assert_eq!(ruled(0.9, op, limit).ruling, ruling, "{op} {limit}");
+        }
+        let note = ruled(0.9, Op::Less, 1.0).note.unwrap();
+        assert_eq!(note, "the server's histogram only shows that the value is ≥ 10000 ms (it falls in the last bucket)");
     }
 }

@@ -1,4 +1,4 @@
-//! Parquet files for tests.
+//! Writes Parquet files for tests.
 
 use polars_arrow::array::Array;
 use polars_arrow::datatypes::{ArrowSchema, Field};
@@ -8,8 +8,8 @@ use polars_parquet::write::{
 };
 use std::sync::Arc;
 
-/// Writes a Parquet file with a row group for each set of columns; an encoding a leaf, plain.
-pub fn parquet(names: &[&str], groups: Vec<Vec<Box<dyn Array>>>) -> Vec<u8> {
+/// Writes a Parquet file with one row group per set of columns, in plain encoding.
+pub fn write_parquet(names: &[&str], groups: Vec<Vec<Box<dyn Array>>>) -> Vec<u8> {
     let fields = names.iter().zip(&groups[0]).map(|(name, array)| Field::new((*name).into(), array.dtype().clone(), true));
     let schema: ArrowSchema = fields.map(|field| (field.name.clone(), field)).collect();
     let options = WriteOptions {

@@ -1,0 +1,380 @@
+//! The measured requests of a case in columns: what summaries and verdicts are computed from.
+
+use crate::columns::{Columns, Dictionary, Lists};
+use crate::request_row::RequestRow;
+use crate::table::Tagged;
+use llmscen_core::check::RequestLimit;
+use llmscen_core::metric::{Metric, Scope};
+use llmscen_core::mix::within;
+use llmscen_core::outcome::Outcome;
+
+/// One vector per field, in the order of the requests.
+#[derive(Clone, Debug, Default)]
+pub struct MeasuredRequests {
+    rounds: Vec<u32>,
+    sessions: Vec<u64>,
+    turns: Vec<u32>,
+    groups: Dictionary,
+    models: Dictionary,
+    ok: Vec<bool>,
+    left: Vec<bool>,
+    scheduled_s: Vec<f64>,
+    busy_ms: Vec<f64>,
+    /// A column per metric, in the order of [`Metric::ALL`]. NaN is null; an empty column has nulls alone.
+    metrics: Vec<Vec<f64>>,
+    gaps: Lists<f64>,
+}
+
+/// What a request has besides its metrics.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct RequestFields<'a> {
+    /// Round of the case, from 0.
+    pub round: u32,
+    /// Number of its session.
+    pub session: u64,
+    /// Turn in the session, from 0.
+    pub turn: u32,
+    /// Group of its prompt, where the dataset has groups.
+    pub group: Option<&'a str>,
+    /// Model that it named.
+    pub model: &'a str,
+    /// It succeeded.
+    pub ok: bool,
+    /// Its client cancelled it, as the scenario asked for: neither a success nor an error.
+    pub left: bool,
+    /// Scheduled send in seconds after the start of its round's window.
+    pub scheduled_s: f64,
+    /// `end` − `sent` in milliseconds, whatever the result; 0 where it was never sent.
+    pub busy_ms: f64,
+}
+
+impl MeasuredRequests {
+    /// Appends a request; `gaps`: between its token events, in milliseconds.
+    pub fn push(
+        &mut self,
+        fields: RequestFields<'_>,
+        metric: impl Fn(Metric) -> Option<f64>,
+        gaps: impl IntoIterator<Item = f64>,
+    ) {
+        self.metrics.resize(Metric::ALL.len(), Vec::new());
+        for (column, &name) in self.metrics.iter_mut().zip(Metric::ALL) {
+            match metric(name) {
+                None if column.is_empty() => {}
+                value => {
+                    column.reserve_exact(self.ok.capacity().saturating_sub(column.len()));
+                    column.resize(self.ok.len(), f64::NAN);
+                    column.push(value.unwrap_or(f64::NAN));
+                }
+            }
+        }
+        self.rounds.push(fields.round);
+        self.sessions.push(fields.session);
+        self.turns.push(fields.turn);
+        self.groups.push(fields.group);
+        self.models.push(Some(fields.model));
+        self.ok.push(fields.ok);
+        self.left.push(fields.left);
+        self.scheduled_s.push(fields.scheduled_s);
+        self.busy_ms.push(fields.busy_ms);
+        self.gaps.push(gaps.into_iter());
+    }
+
+    /// Appends a row of the request table with the metrics that `counts` keeps.
+    pub(super) fn push_row(&mut self, row: &RequestRow<'_>, scheduled_s: f64, counts: impl Fn(Metric) -> bool) {
+        let fields = RequestFields {
+            round: row.round(),
+            session: row.seq(),
+            turn: row.turn(),
+            group: row.group().map(|group| &**group),
+            model: row.model(),
+            ok: row.ok(),
+            left: row.left(),
+            scheduled_s,
+            busy_ms: row.busy_ms(),
+        };
+        let gaps = if row.ok() { row.gaps() } else { Vec::new() };
+        let value = |metric: Metric| row.metric(metric).filter(|_| metric.per() == Scope::Request && counts(metric));
+        self.push(fields, value, gaps);
+    }
+
+    /// The one request of this outcome, while its case still runs.
+    pub fn of_outcome(outcome: &Outcome, round: u32) -> MeasuredRequests {
+        let mut columns = Columns::default();
+        columns.push(&Tagged { case: "", round, shard: 0, outcome });
+        let mut requests = MeasuredRequests::default();
+        requests.push_row(&RequestRow::new(&columns, 0), 0.0, |_| true);
+        requests
+    }
+
+    /// Empty columns with memory for as many requests and gaps.
+    pub(super) fn with_capacity(requests: usize, gaps: usize) -> MeasuredRequests {
+        MeasuredRequests {
+            rounds: Vec::with_capacity(requests),
+            sessions: Vec::with_capacity(requests),
+            turns: Vec::with_capacity(requests),
+            ok: Vec::with_capacity(requests),
+            left: Vec::with_capacity(requests),
+            scheduled_s: Vec::with_capacity(requests),
+            busy_ms: Vec::with_capacity(requests),
+            gaps: Lists::with_capacity(requests, gaps),
+            ..MeasuredRequests::default()
+        }
+    }
+
+    /// Number of requests.
+    pub fn len(&self) -> usize {
+        self.ok.len()
+    }
+
+    /// Whether there is no request.
+    pub fn is_empty(&self) -> bool {
+        self.ok.is_empty()
+    }
+
+    /// The requests in their order.
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = MeasuredRequest<'_>> + Clone {
+        (0..self.len()).map(|row| MeasuredRequest { requests: self, row })
+    }
+
+    /// The values of a metric that exist, over all requests.
+    pub fn values(&self, metric: Metric) -> impl Iterator<Item = f64> {
+        self.column(metric).iter().copied().filter(|value| !value.is_nan())
+    }
+
+    fn column(&self, metric: Metric) -> &[f64] {
+        self.metrics.get(metric as usize).map_or(&[], Vec::as_slice)
+    }
+
+    /// Replaces a value that exists, or adds it.
+    pub(super) fn set_value(&mut self, row: usize, metric: Metric, value: f64) {
+        let len = self.len();
+        if let Some(column) = self.metrics.get_mut(metric as usize) {
+            column.resize(len, f64::NAN);
+            column.get_mut(row).into_iter().for_each(|known| *known = value);
+        }
+    }
+
+    /// The gaps of a request, to change them.
+    pub(super) fn gaps_mut(&mut self, row: usize) -> &mut [f64] {
+        self.gaps.get_mut(row)
+    }
+
+    /// Counts a failed request as a success.
+    pub(super) fn set_ok(&mut self, row: usize) {
+        self.ok.get_mut(row).into_iter().for_each(|ok| *ok = true);
+    }
+}
+
+/// One row of the columns.
+#[derive(Clone, Copy, Debug)]
+pub struct MeasuredRequest<'a> {
+    requests: &'a MeasuredRequests,
+    row: usize,
+}
+
+fn at<T: Copy + Default>(column: &[T], row: usize) -> T {
+    column.get(row).copied().unwrap_or_default()
+}
+
+impl<'a> MeasuredRequest<'a> {
+    /// Round of the case, from 0.
+    pub fn round(self) -> u32 {
+        at(&self.requests.rounds, self.row)
+    }
+
+    /// Number of its session.
+    pub(super) fn session(self) -> u64 {
+        at(&self.requests.sessions, self.row)
+    }
+
+    /// Turn in its session, from 0.
+    pub fn turn(self) -> u32 {
+        at(&self.requests.turns, self.row)
+    }
+
+    /// Group of its prompt, where the dataset has groups.
+    pub fn group(self) -> Option<&'a str> {
+        self.requests.groups.get(self.row).map(|group| &**group)
+    }
+
+    /// Whether it succeeded.
+    pub fn ok(self) -> bool {
+        at(&self.requests.ok, self.row)
+    }
+
+    /// Whether its client cancelled it, as the scenario asked for: neither a success nor an error.
+    pub fn left(self) -> bool {
+        at(&self.requests.left, self.row)
+    }
+
+    /// Scheduled send in seconds after the start of its round's window.
+    pub(super) fn scheduled_s(self) -> f64 {
+        at(&self.requests.scheduled_s, self.row)
+    }
+
+    /// `end` − `sent` in milliseconds, whatever the result; 0 where it was never sent.
+    pub fn busy_ms(self) -> f64 {
+        at(&self.requests.busy_ms, self.row)
+    }
+
+    /// The value of a per-request metric, where it exists.
+    pub fn value(self, metric: Metric) -> Option<f64> {
+        self.requests.column(metric).get(self.row).copied().filter(|value| !value.is_nan())
+    }
+
+    /// Gaps between its token events, in milliseconds.
+    pub fn gaps(self) -> &'a [f64] {
+        self.requests.gaps.get(self.row)
+    }
+
+    /// What it adds to the distribution of a metric: its gaps, or its one value, or nothing.
+    pub(super) fn samples(self, metric: Metric) -> &'a [f64] {
+        match metric.per() {
+            _ if !self.counts(metric) => &[],
+            Scope::Gap => self.gaps(),
+            Scope::Request | Scope::Case => {
+                let value = self.requests.column(metric).get(self.row..=self.row).unwrap_or_default();
+                if value.iter().any(|value| value.is_nan()) { &[] } else { value }
+            }
+        }
+    }
+
+    /// Whether its value of this metric belongs to the distribution: it succeeded, or its client cancelled it after the
+    /// metric was measured.
+    pub(super) fn counts(self, metric: Metric) -> bool {
+        const BEFORE_CANCELLATION: [Metric; 5] =
+            [Metric::Ttft, Metric::TtftService, Metric::TtftFirstTurn, Metric::TtftLaterTurns, Metric::TtftPerPromptToken];
+        self.ok() || self.left() && BEFORE_CANCELLATION.contains(&metric)
+    }
+
+    /// What it adds to a throughput: 1 to requests, its tokens to token rates, nothing where it failed. None where its tokens
+    /// are unknown, and for every other metric.
+    pub(super) fn credit(self, throughput: Metric) -> Option<f64> {
+        let output_tokens = self.value(Metric::OutputTokens);
+        let amount = match throughput {
+            Metric::RequestThroughput => Some(1.0),
+            Metric::OutputTps | Metric::OutputTpsPerGpu => output_tokens,
+            Metric::ItemThroughput => self.value(Metric::Items),
+            Metric::TotalTps => self.value(Metric::PromptTokens).zip(output_tokens).map(|(prompt, output)| prompt + output),
+            _ => return None,
+        };
+        if self.ok() { amount } else { Some(0.0) }
+    }
+
+    /// Output tokens per second from the scheduled send to the end. None where either is unknown.
+    pub(super) fn user_tps(self) -> Option<f64> {
+        let wait = self.value(Metric::E2e).filter(|&wait| wait > 0.0 && self.ok())?;
+        self.value(Metric::OutputTokens).map(|tokens| tokens * 1e3 / wait)
+    }
+
+    /// Whether it is ok and meets every limit.
+    pub(super) fn meets(self, limits: &[RequestLimit]) -> bool {
+        self.ok() && limits.iter().all(|limit| meets_limit(limit, |metric| self.value(metric), self.gaps()))
+    }
+
+    pub(super) fn tags(self) -> Tags<'a> {
+        let model = self.requests.models.get(self.row).map_or("", |model| model);
+        Tags { round: self.round(), turn: self.turn(), group: self.group(), model }
+    }
+}
+
+/// Whether a request that is ok meets a limit. A value that does not exist meets none; but a stream of one token has no pace
+/// that could exceed a limit on `itl`, `tpot` or `decode_tps`.
+pub(super) fn meets_limit(limit: &RequestLimit, value: impl Fn(Metric) -> Option<f64>, gaps: &[f64]) -> bool {
+    let paceless = || value(Metric::Ttft).is_some();
+    match (limit.metric, value(limit.metric)) {
+        (Metric::Itl, _) if gaps.is_empty() => paceless(),
+        (Metric::Itl, _) => gaps.iter().all(|&gap| limit.op.holds(gap, limit.limit)),
+        (Metric::Tpot | Metric::DecodeTps, None) => paceless(),
+        (_, value) => value.is_some_and(|value| limit.op.holds(value, limit.limit)),
+    }
+}
+
+/// What a check can select requests by.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Tags<'a> {
+    pub round: u32,
+    pub turn: u32,
+    pub group: Option<&'a str>,
+    pub model: &'a str,
+}
+
+impl Tags<'_> {
+    /// Whether every selector of a check matches; one with an unknown name never does.
+    pub(super) fn match_all(&self, selectors: &[(String, String)]) -> bool {
+        selectors.iter().all(|(tag, value)| match tag.as_str() {
+            "model" => self.model == value,
+            "group" => self.group.is_some_and(|group| within(group, value)),
+            "turn" if value == "first" => self.turn == 0,
+            "turn" if value == "later" => self.turn > 0,
+            "turn" => value.parse() == Ok(self.turn.saturating_add(1)),
+            "round" => value.parse() == Ok(self.round),
+            _ => false,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fixture::TestRequest;
+    use llmscen_core::check::Op;
+
+    fn request(ok: bool, values: &[(Metric, f64)], gaps: &[f64]) -> MeasuredRequests {
+        let (values, gaps) = (values.to_vec(), gaps.to_vec());
+        [TestRequest { ok, output_tokens: Some(50.0), values, gaps, ..TestRequest::default() }].into_iter().collect()
+    }
+
+    fn under(metric: Metric, limit: f64) -> [RequestLimit; 1] {
+        [RequestLimit { metric, op: Op::Less, limit }]
+    }
+
+    fn meets(requests: &MeasuredRequests, limits: &[RequestLimit]) -> bool {
+        requests.iter().all(|request| request.meets(limits))
+    }
+
+    #[test]
+    fn a_column_has_nulls_before_its_first_value_and_after_its_last() {
+        let only = |row: usize, values: &[(Metric, f64)]| TestRequest {
+            gaps: vec![row as f64; row % 2],
+            values: values.to_vec(),
+            ..TestRequest::default()
+        };
+        let all = [&[][..], &[(Metric::Ttft, 1.0)], &[(Metric::E2e, 2.0), (Metric::Ttft, 0.0)], &[(Metric::E2e, 3.0)]];
+        let requests: MeasuredRequests = all.iter().enumerate().map(|(row, values)| only(row, values)).collect();
+        let column = |metric| requests.iter().map(|request| request.value(metric)).collect::<Vec<_>>();
+        assert_eq!(column(Metric::Ttft), [None, Some(1.0), Some(0.0), None]);
+        assert_eq!(column(Metric::E2e), [None, None, Some(2.0), Some(3.0)]);
+        assert_eq!((column(Metric::Tpot), requests.values(Metric::E2e).sum::<f64>()), (vec![None; 4], 5.0));
+        let gaps: Vec<&[f64]> = requests.iter().map(MeasuredRequest::gaps).collect();
+        assert_eq!(gaps, [&[][..], &[1.0], &[], &[3.0]]);
+    }
+
+    #[test]
+    fn a_request_meets_a_limit_only_with_a_value() {
+        assert!(meets(&request(true, &[(Metric::E2e, 4.0)], &[]), &under(Metric::E2e, 5.0)));
+        assert!(!meets(&request(true, &[(Metric::E2e, 5.0)], &[]), &under(Metric::E2e, 5.0)));
+        assert!(!meets(&request(false, &[(Metric::E2e, 4.0)], &[]), &under(Metric::E2e, 5.0)));
+        assert!(!meets(&request(true, &[], &[]), &under(Metric::E2e, 5.0)));
+        assert!(meets(&request(true, &[], &[]), &[]));
+    }
+
+    #[test]
+    fn every_gap_counts_and_one_token_has_no_pace() {
+        let one_token = request(true, &[(Metric::Ttft, 9.0)], &[]);
+        assert!(meets(&one_token, &under(Metric::Itl, 5.0)) && meets(&one_token, &under(Metric::Tpot, 5.0)));
+        assert!(!meets(&request(true, &[], &[]), &under(Metric::Itl, 5.0)));
+        assert!(meets(&request(true, &[], &[4.0, 4.9]), &under(Metric::Itl, 5.0)));
+        assert!(!meets(&request(true, &[], &[4.0, 5.1]), &under(Metric::Itl, 5.0)));
+    }
+
+    #[test]
+    fn a_failed_request_adds_nothing() {
+        let requests = [request(true, &[(Metric::E2e, 2000.0)], &[]), request(false, &[], &[])];
+        let [good, bad] = requests.each_ref().map(|requests| requests.iter().next().unwrap());
+        let credits = [good, bad].map(|request| (request.credit(Metric::RequestThroughput), request.credit(Metric::OutputTps)));
+        assert_eq!(credits, [(Some(1.0), Some(50.0)), (Some(0.0), Some(0.0))]);
+        assert_eq!((good.credit(Metric::TotalTps), good.credit(Metric::Window)), (None, None));
+        assert_eq!((good.user_tps(), bad.user_tps()), (Some(25.0), None));
+    }
+}
