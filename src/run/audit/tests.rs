@@ -114,9 +114,9 @@ fn every_condition_gives_its_own_reason() {
     let open = Sample { scalars: [(Metric::RateOffered, 100.0), (Metric::RateAchieved, 90.0)].into(), ..sample(&[6.0]) };
     let known = [
         "the run did not happen as planned: interrupted",
-        "90% of the offered rate was sent (limit 98%, `audit.achieved`)",
-        "a worker thread was stalled for 8% of the time (limit 5%, `audit.stalled`)",
-        "a worker thread used 95% of its core (limit 90%, `audit.cpu`)",
+        "achieved 90% of the offered rate (limit 98%, `audit.achieved`)",
+        "one worker thread was stalled for 8% of the time (limit 5%, `audit.stalled`)",
+        "one worker thread used 95% of a CPU core (limit 90%, `audit.cpu`)",
     ];
     assert_eq!(found(&[&slow], &open).reasons, known);
     // 12 ms of delay and 2 × 1 ms in a cycle of 112 ms.
@@ -154,20 +154,20 @@ fn a_case_that_never_ran_is_not_valid() {
 }
 
 #[test]
-fn arrivals_without_room_are_not_the_tools_slowness() {
+fn dropped_arrivals_are_no_delay_of_the_load_generator() {
     let mut full = sample(&[0.1]);
     full.scalars = BTreeMap::from([(Metric::RateOffered, 100.0), (Metric::RateAchieved, 60.0)]);
     full.counts = Counts { scheduled: 200, dropped: 80, ..Counts::default() };
     let reason = |sample: &Sample| found(&[&part(&[], 0.0, 0.0)], sample).reasons.concat();
-    let known = "60% of the offered rate was sent (limit 98%, `audit.achieved`); 80 of 200 arrivals found no room under \
-                 `max_in_flight`";
+    let known = "achieved 60% of the offered rate (limit 98%, `audit.achieved`); 80 of 200 arrivals were dropped at \
+                 `load.max_in_flight`";
     assert_eq!(reason(&full), format!("{OFF_PLAN}{known}"));
     full.counts.dropped = 40;
-    assert!(reason(&full).starts_with("60% of the offered rate"), "{}", reason(&full));
+    assert!(reason(&full).starts_with("achieved 60% of the offered rate"), "{}", reason(&full));
 }
 
 #[test]
-fn a_model_in_this_process_takes_its_timestamps_itself() {
+fn a_local_model_takes_its_own_timestamps() {
     let mut own = part(&[(0, 500)], 0.5, 50.0);
     own.vitals.as_mut().unwrap().cpu_shares = vec![0.99];
     own.local = Some(Default::default());
@@ -180,8 +180,8 @@ fn requests_without_a_file_and_timeouts_in_stalls_are_the_load_generators() {
     let mut short = Sample { without_file: 3, ..sample(&[0.1]) };
     short.counts.failures = BTreeMap::from([(FailureKind::ToolStall, 2), (FailureKind::TimeoutRead, 1)]);
     let seen = found(&[&part(&[], 0.0, 0.0)], &short).reasons;
-    assert!(seen[0].starts_with("requests failed since this process may open no more files") && seen[0].contains("ulimit -n"));
-    assert!(seen[1].starts_with("requests reached a timeout while the load generator stalled repeatedly (`tool_stall`): 2"));
+    assert!(seen[0].starts_with("3 requests failed: this process may open no more files") && seen[0].contains("ulimit -n"));
+    assert!(seen[1].starts_with("2 requests reached a timeout while the load generator stalled repeatedly (`tool_stall`);"));
     assert_eq!(seen.len(), 2);
 }
 
@@ -208,11 +208,11 @@ fn a_stored_run_without_a_list_of_stalls_keeps_its_rule() {
     let busy = old(Vitals { stall_ms_p99: 9.0, cpu_shares: vec![0.95], ..Vitals::default() });
     let starts: Vec<String> =
         found_of(&[&busy], &sample(&[6.0]), &limits).reasons.iter().map(|why| why[..12].to_owned()).collect();
-    assert_eq!(starts, ["requests lef", "worker threa", "a worker thr"]);
+    assert_eq!(starts, ["send delay p", "event-loop s", "one worker t"]);
     let of = |sure| old(Vitals { stall_ms_p99: 30.0, stall_ms_sure: sure, ..Vitals::default() });
     let seen = |sure| found_of(&[&of(sure)], &sample(&[0.1]), &limits);
     assert_eq!((seen(Some(4.0)).valid, seen(Some(4.0)).stall_ms_p99), (true, Some(30.0)));
-    let known = "worker threads stalled for 30 ms (limit 5 ms) at p99: stamps are late by as much";
+    let known = "event-loop stall p99 is 30 ms (limit 5 ms); latencies may be overstated by up to that much";
     assert_eq!([seen(Some(6.0)), seen(None)].map(|audit| audit.reasons), [[known], [known]]);
     // One hiccup does not decide a short case, and lasting lateness does.
     let late = |late: usize, n: usize| {
@@ -227,10 +227,10 @@ fn a_stored_run_without_a_list_of_stalls_keeps_its_rule() {
     let rows = Sample { rows: vec![Row { ok: true, ..Row::default() }; 40], ..Sample::default() };
     let audited = Audited { case: &case, parts: &[&busy], rounds: 1, sample: &rows, limits: &limits, seed: Seed(1) };
     let facts = CaseFacts { case: &case, parts: std::slice::from_ref(&busy), until: None };
-    let (verdicts, objectives) = audited.verdicts((&Table::default(), &facts), &audited.examine().1);
+    let (verdicts, objectives) = audited.verdicts(&Table::default(), &facts, &audited.examine().1);
     assert_eq!((verdicts[0].ruling, objectives.len()), (Ruling::Invalid, 0));
     assert!(
-        verdicts[0].note.as_deref().unwrap().starts_with("not judged: the self-audit failed (worker threads"),
+        verdicts[0].note.as_deref().unwrap().starts_with("not judged: the self-audit failed (event-loop stall"),
         "{verdicts:?}"
     );
 }
@@ -242,9 +242,9 @@ fn a_stall_is_named_where_spans_are_short() {
         Sample { distributions: BTreeMap::from([(Metric::Itl, itl)]), ..Sample::default() }
     };
     let stalled = |stall| Audit { valid: true, stall_ms_p99: Some(stall), ..Audit::default() };
-    let said = caution(&stalled(3.8), &gaps(8.0)).unwrap();
-    assert!(said.starts_with("Worker threads were up to 3.80 ms late at p99, 47.5% of `itl` p99"), "{said}");
-    assert_eq!([caution(&stalled(0.9), &gaps(1.0)), caution(&stalled(3.8), &gaps(20.0))], [None, None]);
+    let said = note_stall(&stalled(3.8), &gaps(8.0)).unwrap();
+    assert!(said.starts_with("Event-loop stall p99 was 3.80 ms, 47.5% of `itl` p99"), "{said}");
+    assert_eq!([note_stall(&stalled(0.9), &gaps(1.0)), note_stall(&stalled(3.8), &gaps(20.0))], [None, None]);
 }
 
 /// One user's requests in the order in which they are sent: what a server does, seen by a load generator with stalls.
@@ -305,7 +305,7 @@ fn judged(own: &Simulated, checks: &[Check]) -> Vec<(Verdict, ObjectiveAudit)> {
     let sample = llmscen_analysis::sample(&table, &facts);
     let limits = AuditLimits::default();
     let audited = Audited { case: &case, parts: &[&parts[0]], rounds: 1, sample: &sample, limits: &limits, seed: Seed(7) };
-    let (verdicts, objectives) = audited.verdicts((&table, &facts), &audited.examine().1);
+    let (verdicts, objectives) = audited.verdicts(&table, &facts, &audited.examine().1);
     verdicts.into_iter().zip(objectives).collect()
 }
 

@@ -87,14 +87,14 @@ fn rows_have_their_values_and_lists_are_gaps() {
     assert_eq!(one::<f64>(&own, "SELECT ttft_ms FROM requests WHERE seq = 0"), 100.0);
     assert_eq!(text("SELECT token_gaps_ns FROM requests WHERE seq = 0").unwrap(), "[0,40000000]");
     assert_eq!(text("SELECT token_gaps_ns FROM requests WHERE seq = 2").unwrap(), "[]", "one token event has no gap");
-    assert_eq!(text("SELECT token_gaps_ns FROM requests WHERE seq = 1"), None, "and without a token event there is none");
+    assert_eq!(text("SELECT token_gaps_ns FROM requests WHERE seq = 1"), None, "without a token event there is no list");
     assert_eq!(text("SELECT error FROM requests WHERE seq = 1").unwrap(), "it's \"so\"");
     assert_eq!(one::<Option<i64>>(&own, "SELECT usage_output FROM requests WHERE seq = 2"), None);
     assert_eq!(one::<i64>(&own, "SELECT count(*) FROM pragma_table_info('requests')"), schema::requests().len() as i64);
 }
 
 #[test]
-fn what_is_said_stands_in_its_tables() {
+fn results_are_in_their_tables() {
     let folder = tempfile::tempdir().unwrap();
     let own = written(folder.path(), &[]);
     assert_eq!(one::<String>(&own, "SELECT seed || verdict || plan FROM runs"), "18446744073709551615passversion: 1\n");
@@ -121,14 +121,14 @@ fn spool(run: &RunDir, seqs: &[u64]) {
 }
 
 #[test]
-fn bodies_come_from_the_spool_and_outlive_it_with_the_same_bytes() {
+fn bodies_come_from_the_spool_and_stay_the_same_without_it() {
     let folder = tempfile::tempdir().unwrap();
     let run = RunDir::at(folder.path());
     spool(&run, &[2, 0, 9]);
     let outcomes = [0, 1, 2].map(|seq| outcome(seq, &[5], Ok(())));
     let own = written(folder.path(), &outcomes);
-    let held = "SELECT group_concat(seq || ':' || hex(request) || ':' || (response IS NULL), ' ') FROM bodies";
-    assert_eq!(one::<String>(&own, held), "0:000000:1 2:020202:1", "a body without its row is left out");
+    let stored = "SELECT group_concat(seq || ':' || hex(request) || ':' || (response IS NULL), ' ') FROM bodies";
+    assert_eq!(one::<String>(&own, stored), "0:000000:1 2:020202:1", "a body without its row is left out");
     let first = fs::read(run.file(FILE)).unwrap();
     assert!(holds_bodies(&run).unwrap());
     run.remove(spool::FILE).unwrap();
@@ -140,7 +140,7 @@ fn bodies_come_from_the_spool_and_outlive_it_with_the_same_bytes() {
 }
 
 #[test]
-fn bodies_of_another_version_are_not_thrown_away() {
+fn bodies_of_another_version_are_not_overwritten() {
     let folder = tempfile::tempdir().unwrap();
     let run = RunDir::at(folder.path());
     Connection::open(run.file(FILE)).unwrap().pragma_update(None, "user_version", 99).unwrap();
@@ -148,7 +148,7 @@ fn bodies_of_another_version_are_not_thrown_away() {
     let error = write(&run, &Content { plan: &plan(), table: &table(&[]), report: &report() }).unwrap_err().to_string();
     assert!(
         error.ends_with(
-            "requests.db: it is of version 99, and this llmscen reads version 1; move it away, or use the llmscen that wrote it"
+            "requests.db: it has version 99, this llmscen reads version 1; move it away, or use the llmscen that wrote it"
         ),
         "{error}"
     );

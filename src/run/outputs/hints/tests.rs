@@ -100,7 +100,7 @@ fn a_case_that_its_warm_up_stopped_has_the_hint_and_a_redirect_is_not_quoted() {
         hints(&plan(URL), &manifest, &failures(&[]), RunVerdict::Error)
     };
     let help = "help: the server requires authentication; set target.api_key: \"${OPENAI_API_KEY}\"";
-    assert_eq!(of(401, "no key"), ["Server said: no key.", help]);
+    assert_eq!(of(401, "no key"), ["Server message: no key.", help]);
     let moved = "the server redirects to http://h/v2; redirects are not followed";
     assert_eq!(of(302, moved), ["help: the server redirects to http://h/v2; set target.url to that address"]);
 }
