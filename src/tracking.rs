@@ -137,7 +137,7 @@ pub struct RunSummary {
     /// Whether the run finished.
     pub finished: bool,
     /// The run; with a single case, also the metrics of that case.
-    pub whole: CaseSummary,
+    pub run: CaseSummary,
     /// The cases, if there are several.
     pub cases: Vec<CaseSummary>,
 }
@@ -148,9 +148,9 @@ impl RunSummary {
         let manifest = &report.manifest;
         let started_ms = manifest.started_unix_ns / 1_000_000;
         let elapsed_ms = (manifest.elapsed_s.unwrap_or(0.0) * 1e3) as u64;
-        let mut whole = CaseSummary { name: format!("{} {}", manifest.name, manifest.started_at), ..CaseSummary::default() };
+        let mut run = CaseSummary { name: format!("{} {}", manifest.name, manifest.started_at), ..CaseSummary::default() };
         let param = |name: &str, value: &str| (name.to_owned(), value.to_owned());
-        whole.params = vec![
+        run.params = vec![
             param("scenario", &manifest.name),
             param("plan_id", &manifest.plan_id),
             param("seed", &manifest.seed.to_string()),
@@ -159,28 +159,28 @@ impl RunSummary {
         ];
         let mut cases: Vec<CaseSummary> = report.cases.iter().map(|case| summarize_case(plan, case)).collect();
         if let [only] = cases.as_mut_slice() {
-            whole.params.append(&mut only.params);
-            whole.metrics.append(&mut only.metrics);
+            run.params.append(&mut only.params);
+            run.metrics.append(&mut only.metrics);
             cases.clear();
         }
         let passed = |case: &CaseReport| case.verdicts.iter().filter(|verdict| verdict.ruling.name() == "pass").count() as f64;
-        whole.metrics.push(("limits".into(), report.cases.iter().map(|case| case.verdicts.len() as f64).sum()));
-        whole.metrics.push(("limits_held".into(), report.cases.iter().map(passed).sum()));
-        whole.metrics.push(("exit_code".into(), f64::from(report.exit_code)));
+        run.metrics.push(("limits".into(), report.cases.iter().map(|case| case.verdicts.len() as f64).sum()));
+        run.metrics.push(("limits_held".into(), report.cases.iter().map(passed).sum()));
+        run.metrics.push(("exit_code".into(), f64::from(report.exit_code)));
         RunSummary {
             run_id: manifest.run_id.clone(),
             started_ms,
             ended_ms: started_ms + elapsed_ms,
             verdict: verdict_name(report.verdict),
             finished: !manifest.interrupted && manifest.error.is_none(),
-            whole,
+            run,
             cases,
         }
     }
 
     /// The same without secrets in names and parameters.
     pub fn redacted(mut self, redactor: &Redactor) -> RunSummary {
-        for entry in self.cases.iter_mut().chain([&mut self.whole]) {
+        for entry in self.cases.iter_mut().chain([&mut self.run]) {
             entry.name = redactor.strike(std::mem::take(&mut entry.name));
             entry.params.iter_mut().for_each(|(_, value)| *value = redactor.strike(std::mem::take(value)));
         }
@@ -248,7 +248,7 @@ mod tests {
             fs::create_dir_all(folder.path().join(name).parent().unwrap()).unwrap();
             fs::write(folder.path().join(name), "x").unwrap();
         }
-        let names = |wanted| list_files(folder.path(), wanted).unwrap().into_iter().map(|(name, _)| name).collect::<Vec<_>>();
+        let names = |files| list_files(folder.path(), files).unwrap().into_iter().map(|(name, _)| name).collect::<Vec<_>>();
         assert_eq!(names(Files::Reports), ["charts/a.png", "report.md"]);
         assert_eq!(names(Files::All), ["charts/a.png", "report.md", "requests.parquet"]);
         assert!(names(Files::Nothing).is_empty());

@@ -38,8 +38,8 @@ pub fn load_run(
     let mut cases = Vec::new();
     let mut sides = Vec::new();
     for case in cases_that_ran(plan, &manifest) {
-        let mut reports = with_stages(case, &table, &manifest, |table, facts, whole: Option<&CaseEvidence>| {
-            let reasons: &[String] = whole.map_or(&[], |(whole, _)| &whole.audit.reasons);
+        let mut reports = with_stages(case, &table, &manifest, |table, facts, case_evidence: Option<&CaseEvidence>| {
+            let reasons: &[String] = case_evidence.map_or(&[], |(report, _)| &report.audit.reasons);
             collect_evidence(plan, table, facts, reasons, spec)
         });
         mark_judged_elsewhere(reports.iter_mut().map(|(report, _)| report));

@@ -355,7 +355,7 @@ pub fn list_models(case: &Case, prepared: &PreparedCase, not_found: bool, served
     let models = async { http_client(&case.target, prepared, Instant::now()).ok()??.served_models().await };
     let names = LocalSet::new().block_on(&runtime, models);
     runtime.shutdown_background();
-    // An empty list is kept too, so that the target is asked once.
+    // An empty list is stored too, so that the request is sent once.
     served.insert(url, names.unwrap_or_default());
 }
 

@@ -42,7 +42,7 @@ const QUEUED_REQUESTS: RangeInclusive<usize> = 16..=4096;
 const QUEUED_BURST_REQUESTS: usize = 65_536;
 /// How often the switch is checked while requests are rendered.
 const STOP_POLL_INTERVAL: Duration = Duration::from_millis(50);
-/// Pause after a full queue has room again. To wake this thread for each request would cost a worker more than a short request
+/// Pause after a full queue has free capacity again. To wake this thread for each request would cost a worker more than a short request
 /// does.
 const REFILL_PAUSE: Duration = Duration::from_millis(1);
 /// Time to wait for dataset rows before the round starts with the requests rendered so far.

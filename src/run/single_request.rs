@@ -1,4 +1,4 @@
-//! Sends one request of a case through the engine of a round, and keeps all of request and response.
+//! Sends one request of a case through the engine of a round, and returns all of request and response.
 
 use crate::run::collector::tally::STREAM_IGNORED;
 use crate::run::error::RunError;

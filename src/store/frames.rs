@@ -282,9 +282,9 @@ mod tests {
     fn a_flipped_bit_damages_only_its_frame() {
         let (bytes, offsets) = file(&payloads());
         assert_eq!(read(&bytes), (payloads(), Damage::default(), 0));
-        let near = |at: usize| offsets.iter().any(|place| at.abs_diff(*place) < 40);
+        let near = |at: usize| offsets.iter().any(|offset| at.abs_diff(*offset) < 40);
         for at in (HEADER as usize..bytes.len()).filter(|at| near(*at)) {
-            let hit = offsets.iter().rposition(|place| *place <= at).unwrap();
+            let hit = offsets.iter().rposition(|offset| *offset <= at).unwrap();
             let end = offsets.get(hit + 1).copied().unwrap_or(bytes.len());
             let mut damaged = bytes.clone();
             damaged[at] ^= 1 << (at % 8);

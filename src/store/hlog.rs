@@ -207,13 +207,13 @@ mod tests {
         let head = "#[Histogram log format version 1.3]\n#[llmscen: values in nanoseconds, Interval_Max in milliseconds]\n\
                     #[StartTime: 1700000000.123 (seconds since epoch)]\n#[BaseTime: 1700000000.123 (seconds since epoch)]\n";
         assert!(text.starts_with(head.as_bytes()), "{}", String::from_utf8_lossy(&text));
-        let seen: Vec<_> =
+        let lines: Vec<_> =
             read(&text).into_iter().map(|(tag, start, length, histogram)| (tag, start, length, histogram.len())).collect();
         let line = |tag: &str, start: u64| (tag.to_owned(), start, 1000, 1);
         let of = |case: &str, start: u64| {
             ["ttft", "itl", "e2e", "tpot"].map(|metric| line(&format!("{case}/{metric}"), start)).to_vec()
         };
-        assert_eq!(seen, [of("z", 2000), of("a=1;b=x%20y", 5000), of("a=1;b=x%20y", 6000)].concat());
+        assert_eq!(lines, [of("z", 2000), of("a=1;b=x%20y", 5000), of("a=1;b=x%20y", 6000)].concat());
         assert_eq!(log(&table, &manifest), text, "same rows, same bytes");
     }
 
@@ -230,9 +230,9 @@ mod tests {
         sorted.sort();
         assert_eq!(merged.len(), 4000);
         for share in [0.01, 0.25, 0.5, 0.9, 0.99, 0.999, 1.0] {
-            let own = sorted[(share * 4000.0f64).ceil() as usize - 1] as f64 * 1000.0;
-            let seen = merged.value_at_quantile(share) as f64;
-            assert!((seen / own - 1.0).abs() < 1e-3, "{share}: {seen} for {own}");
+            let exact = sorted[(share * 4000.0f64).ceil() as usize - 1] as f64 * 1000.0;
+            let merged_value = merged.value_at_quantile(share) as f64;
+            assert!((merged_value / exact - 1.0).abs() < 1e-3, "{share}: {merged_value} for {exact}");
         }
     }
 

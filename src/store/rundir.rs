@@ -568,10 +568,10 @@ mod tests {
         let first = lock(dir.path()).unwrap();
         assert!(first.is_some() && is_locked(dir.path()));
         let error = lock(dir.path()).unwrap_err().to_string();
-        let own = format!(" (process {})", std::process::id());
+        let this_process = format!(" (process {})", std::process::id());
         let rest = "is writing to this folder; wait until it ends, or choose another folder";
         let expected = |owner: &str| format!("{} is in use: another llmscen{owner} {rest}", dir.path().display());
-        assert!(error == expected(&own) || error == expected(""), "{error}");
+        assert!(error == expected(&this_process) || error == expected(""), "{error}");
         drop(first);
         assert!(!is_locked(dir.path()) && lock(dir.path()).unwrap().is_some());
     }

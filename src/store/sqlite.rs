@@ -323,7 +323,7 @@ fn write_bodies(connection: &Connection, run: &RunDir) -> Result<(), DatabaseErr
 fn write_spooled_bodies(insert: &mut Statement<'_>, bodies: SpooledBodies) -> Result<(), DatabaseError> {
     bodies.for_each(|head, packed| {
         let response = head.response.map(|_| &packed.response);
-        let size = |extent: Extent| to_integer(extent.whole);
+        let size = |extent: Extent| to_integer(extent.length);
         insert.execute(params![
             head.case,
             head.round,

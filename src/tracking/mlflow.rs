@@ -53,7 +53,7 @@ impl<'a> Server<'a> {
 
     async fn send_run(&self, summary: &RunSummary, folder: &Path) -> Result<String, TrackError> {
         let experiment = self.experiment().await?;
-        let run = self.create_run(&experiment, &summary.whole, summary, None).await?;
+        let run = self.create_run(&experiment, &summary.run, summary, None).await?;
         match self.upload_run(&experiment, &run, summary, folder).await {
             Ok(()) => self.end_run(&run, summary, final_status(summary)).await?,
             Err(error) => {
@@ -73,7 +73,7 @@ impl<'a> Server<'a> {
         summary: &RunSummary,
         folder: &Path,
     ) -> Result<(), TrackError> {
-        self.log(run, &summary.whole, summary.ended_ms).await?;
+        self.log(run, &summary.run, summary.ended_ms).await?;
         for case in &summary.cases {
             let nested = self.create_run(experiment, case, summary, Some(run)).await?;
             let logged = self.log(&nested, case, summary.ended_ms).await;

@@ -22,7 +22,7 @@ pub(super) fn send_to_wandb(spec: &Wandb, summary: &RunSummary, folder: &Path) -
         "tags": spec.tags,
         "run_id": summary.run_id,
         "verdict": summary.verdict,
-        "whole": entry(&summary.whole),
+        "whole": entry(&summary.run),
         "cases": summary.cases.iter().map(entry).collect::<Vec<_>>(),
         "files": files.iter().map(|(name, _)| json!([name, folder.join(name)])).collect::<Vec<_>>(),
     });

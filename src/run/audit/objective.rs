@@ -209,19 +209,20 @@ mod tests {
     }
 
     fn reasons(check: &Check, ruling: Ruling) -> Vec<String> {
-        let own = audit_verdict(verdict(check.clone(), ruling, 1.0), None, &bad()).1.reasons;
-        own.iter().map(|why| why.split(' ').next().unwrap().to_owned()).collect()
+        let reasons = audit_verdict(verdict(check.clone(), ruling, 1.0), None, &bad()).1.reasons;
+        reasons.iter().map(|why| why.split(' ').next().unwrap().to_owned()).collect()
     }
 
     #[test]
     fn each_claim_needs_its_own_conditions() {
         use Ruling::{Fail, Inconclusive, Pass};
         let of = |metric, stat, op, limit| {
-            let own = check(metric, stat, op, limit);
-            [reasons(&own, Pass), reasons(&own, Fail)]
+            let check = check(metric, stat, op, limit);
+            [reasons(&check, Pass), reasons(&check, Fail)]
         };
-        let sets =
-            |pass: &[&str], fail: &[&str]| [pass, fail].map(|own| own.iter().map(|why| (*why).to_owned()).collect::<Vec<_>>());
+        let sets = |pass: &[&str], fail: &[&str]| {
+            [pass, fail].map(|reasons| reasons.iter().map(|why| (*why).to_owned()).collect::<Vec<_>>())
+        };
         assert_eq!(of(Metric::Ttft, P95, Op::Less, 100.0), sets(&["load"], &["stalled", "busy"]));
         assert_eq!(
             of(Metric::Ttft, P95, Op::AtLeast, 100.0),
@@ -260,13 +261,13 @@ mod tests {
     #[test]
     fn a_verdict_is_valid_if_both_ends_agree() {
         use Ruling::{Fail, Inconclusive, Invalid, Pass};
-        let wanted = check(Metric::Itl, P95, Op::Less, 10.0);
+        let objective = check(Metric::Itl, P95, Op::Less, 10.0);
         let of = |[measured, slow, fast]: [Ruling; 3]| {
-            let ends = [verdict(wanted.clone(), slow, 14.0), verdict(wanted.clone(), fast, 7.0)];
-            let (own, audit) = audit_verdict(verdict(wanted.clone(), measured, 9.0), Some(ends), &Findings::default());
+            let ends = [verdict(objective.clone(), slow, 14.0), verdict(objective.clone(), fast, 7.0)];
+            let (verdict, audit) = audit_verdict(verdict(objective.clone(), measured, 9.0), Some(ends), &Findings::default());
             assert_eq!((audit.measured, audit.slow, audit.fast), (measured, Some(slow), Some(fast)));
             assert_eq!(audit.observed, [Some(9.0), Some(14.0), Some(7.0)]);
-            (own.ruling, own.note)
+            (verdict.ruling, verdict.note)
         };
         assert_eq!([of([Pass; 3]), of([Fail; 3])], [(Pass, None), (Fail, None)]);
         assert_eq!(of([Inconclusive; 3]), (Inconclusive, None));
@@ -284,8 +285,9 @@ mod tests {
     #[test]
     fn an_invalid_verdict_names_reason_and_cause() {
         let findings = Findings { cause: Some("host CPU was 100%".into()), ..bad() };
-        let own = audit_verdict(verdict(check(Metric::Ttft, P95, Op::Less, 100.0), Ruling::Pass, 1.0), None, &findings).0;
-        assert_eq!((own.ruling, own.note.as_deref()), (Ruling::Invalid, Some("load; host CPU was 100%")));
+        let final_verdict =
+            audit_verdict(verdict(check(Metric::Ttft, P95, Op::Less, 100.0), Ruling::Pass, 1.0), None, &findings).0;
+        assert_eq!((final_verdict.ruling, final_verdict.note.as_deref()), (Ruling::Invalid, Some("load; host CPU was 100%")));
         let none = Verdict { observed: None, ..verdict(check(Metric::Ttft, P95, Op::Less, 1.0), Ruling::Fail, 1.0) };
         assert_eq!(audit_verdict(none, None, &findings).0.ruling, Ruling::Invalid, "a load that was not there gives no data");
     }

@@ -102,6 +102,6 @@ impl BodyRecorder {
     }
 }
 
-fn extent(whole: u64, kept: &[u8], packed: &[u8]) -> Extent {
-    Extent { whole, cut: (kept.len() as u64) < whole, packed: packed.len() as u32 }
+fn extent(length: u64, kept: &[u8], packed: &[u8]) -> Extent {
+    Extent { length, cut: (kept.len() as u64) < length, packed: packed.len() as u32 }
 }

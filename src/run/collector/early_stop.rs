@@ -62,8 +62,8 @@ impl EarlyStop {
             return None;
         }
         // Requests that the load generator cancelled say nothing about the server.
-        let told = measured && outcome.end.as_ref().err().is_none_or(|failure| failure.kind != FailureKind::Cancelled);
-        let row = told.then(|| llmscen_analysis::row(outcome, self.round));
+        let counts = measured && outcome.end.as_ref().err().is_none_or(|failure| failure.kind != FailureKind::Cancelled);
+        let row = counts.then(|| llmscen_analysis::row(outcome, self.round));
         let flags = self.limits.iter().map(|limit| row.as_ref().and_then(|row| limit.watch.breaks(row))).collect();
         let at_s = outcome.timeline.end.secs();
         let (line, turns) = (&outcome.timeline, outcome.turns);

@@ -200,14 +200,14 @@ mod tests {
 
     #[test]
     fn replies_without_content_are_counted_over_all_cases_by_their_reason() {
-        let whole = Outcome { counted: Counted { output: Some(0), ..Counted::default() }, ..reply(false, 0, "stop") };
+        let unstreamed = Outcome { counted: Counted { output: Some(0), ..Counted::default() }, ..reply(false, 0, "stop") };
         let warm = Outcome { phase: Phase::Warmup, ..reply(true, 0, "stop") };
         let end = Err(Failure::new(FailureKind::Empty, ""));
         let failed = Outcome { end, ..reply(true, 0, "") };
         let all = vec![
             reply(true, 0, "stop"),
             reply(true, 0, "stop"),
-            whole,
+            unstreamed,
             reply(true, 0, "length"),
             reply(true, 1, "stop"),
             reply(false, 0, "stop"),

@@ -33,14 +33,14 @@ fn objectives_that_cannot_pass_are_listed() {
         "error_rate <= 0%",
         "itl.p99 < 1s",
     ];
-    let seen = undecidable(&plan("concurrency: 2, requests: 80", 2, &limits));
+    let lines = undecidable(&plan("concurrency: 2, requests: 80", 2, &limits));
     let known = [
         "`ttft.p99 < 1s`, `decode_tps.p1 > 5`, `goodput(ttft < 1s) >= 99%`, `error_rate < 1%` cannot pass in `base`: it \
          needs at least 299 requests, at most 160 will be measured",
         "`ttft.p95 < 1s` cannot pass in `base`: it needs at least 180 requests, at most 160 will be measured",
         "`ttft{round=1}.p97 < 1s` cannot pass in `base`: it needs at least 99 requests, at most 80 will be measured",
     ];
-    assert_eq!(seen, known);
+    assert_eq!(lines, known);
 }
 
 #[test]
@@ -119,14 +119,14 @@ fn every_turn_of_a_conversation_is_measured() {
 #[test]
 fn stages_have_requests_and_durations_and_each_is_checked() {
     let stages = "stages: [{ rate: 1/s, for: 30s }, { rate: 1/s -> 20/s, for: 2m }], warmup: 10s";
-    let mut seen = plan(stages, 2, &["ttft.p99 < 1s"]);
-    assert_eq!(described(&seen), ("about 2580 (warm-up included)".into(), "about 5 min 0 s".into()));
+    let mut staged = plan(stages, 2, &["ttft.p99 < 1s"]);
+    assert_eq!(described(&staged), ("about 2580 (warm-up included)".into(), "about 5 min 0 s".into()));
     let line = "`ttft.p99 < 1s` cannot pass in `base/stage=1`: it needs at least 299 requests, at most 91 will be measured";
-    assert_eq!(undecidable(&seen), [line]);
-    seen = plan(&format!("{stages}, arrivals: constant, requests: 40"), 1, &[]);
-    assert_eq!(described(&seen).0, "50 (warm-up included)");
-    seen = plan("stages: [{ concurrency: 1 -> 9, for: 90s }]", 1, &[]);
-    assert_eq!(described(&seen), ("as many as the durations allow".into(), "about 1 min 30 s".into()));
+    assert_eq!(undecidable(&staged), [line]);
+    staged = plan(&format!("{stages}, arrivals: constant, requests: 40"), 1, &[]);
+    assert_eq!(described(&staged).0, "50 (warm-up included)");
+    staged = plan("stages: [{ concurrency: 1 -> 9, for: 90s }]", 1, &[]);
+    assert_eq!(described(&staged), ("as many as the durations allow".into(), "about 1 min 30 s".into()));
     assert_eq!(described(&plan("static: { batch: 16, rounds: 10 }, warmup: 2x", 1, &[])).0, "192 (warm-up included)");
 }
 
@@ -140,15 +140,15 @@ fn mixed(mix: &str, load_section: &str, slo: &[&str]) -> Plan {
 fn an_objective_on_an_entry_has_its_share_of_the_requests() {
     let by_weight = "[{ name: chat, weight: 4 }, { name: rare }]";
     let slo = ["ttft{group=rare}.p99 < 1s", "ttft{group=chat}.p99 < 1s", "ttft.p99 < 1s"];
-    let seen = undecidable(&mixed(by_weight, "concurrency: 2, requests: 400", &slo));
+    let lines = undecidable(&mixed(by_weight, "concurrency: 2, requests: 400", &slo));
     // 80 and four times the square root of 64.
     let line = "`ttft{group=rare}.p99 < 1s` cannot pass in `base`: it needs at least 299 requests, at most 112 will be measured";
-    assert_eq!(seen, [line]);
+    assert_eq!(lines, [line]);
     let by_rate = "[{ name: chat, rate: 40/s }, { name: rare, rate: 10/s }]";
-    let seen = undecidable(&mixed(by_rate, "duration: 10s, arrivals: constant", &slo));
+    let lines = undecidable(&mixed(by_rate, "duration: 10s, arrivals: constant", &slo));
     // Of 502: 100.4 and four times the square root of 80.32.
-    assert_eq!(seen[0], line.replace("112", "137"));
-    assert!(seen[1..].iter().all(|line| line.contains("may stay inconclusive")), "{seen:?}");
+    assert_eq!(lines[0], line.replace("112", "137"));
+    assert!(lines[1..].iter().all(|line| line.contains("may stay inconclusive")), "{lines:?}");
 }
 
 #[test]
@@ -156,11 +156,11 @@ fn every_entry_shows_its_first_request() {
     let mix = "[{ name: chat, request: { max_tokens: 3 } }, { name: sum, request: { max_tokens: 5 } }]";
     let cache = CacheDir { dir: "unused".into(), hub: String::new() };
     let forecast = forecast(&mixed(mix, "rate: 5/s, requests: 9", &[]), &cache).unwrap();
-    let seen: Vec<(Option<&str>, bool, bool)> = forecast
+    let lines: Vec<(Option<&str>, bool, bool)> = forecast
         .first_bodies
         .iter()
         .map(|(name, body)| (name.as_deref(), body.contains("\"max_tokens\": 3"), body.contains("\"max_tokens\": 5")))
         .collect();
-    assert_eq!(seen, [(Some("chat"), true, false), (Some("sum"), false, true)]);
+    assert_eq!(lines, [(Some("chat"), true, false), (Some("sum"), false, true)]);
     assert_eq!(forecast.requests, "9 (warm-up included)");
 }

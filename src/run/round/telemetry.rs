@@ -207,10 +207,10 @@ mod tests {
 
     #[test]
     fn a_file_that_took_long_to_write_is_not_written_again_at_once() {
-        let place = tempfile::tempdir().unwrap();
-        let path = place.path().join("run");
+        let parent = tempfile::tempdir().unwrap();
+        let path = parent.path().join("run");
         let folder =
-            RunDir::create(&RunLocation { explicit: Some(&path), dir: place.path(), name: "t", started: "", force: false });
+            RunDir::create(&RunLocation { explicit: Some(&path), dir: parent.path(), name: "t", started: "", force: false });
         let folder = folder.unwrap();
         let reading =
             Reading { at_ns: 1, source: Source::Host, name: "host.cpu".into(), labels: "".into(), device: None, value: 0.5 };
@@ -229,9 +229,9 @@ mod tests {
 
     #[test]
     fn no_samples_make_no_file() {
-        let place = tempfile::tempdir().unwrap();
-        let path = place.path().join("run");
-        let at = RunLocation { explicit: Some(&path), dir: place.path(), name: "t", started: "", force: false };
+        let parent = tempfile::tempdir().unwrap();
+        let path = parent.path().join("run");
+        let at = RunLocation { explicit: Some(&path), dir: parent.path(), name: "t", started: "", force: false };
         write_telemetry(&RunDir::create(&at).unwrap(), &[Recorded::default()]).unwrap();
         assert!(!path.join(READINGS).exists());
     }

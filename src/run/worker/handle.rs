@@ -278,16 +278,16 @@ mod tests {
     #[test]
     fn missed_ticks_are_one_stall() {
         // Nothing from 10 to 75: the ticks of 20 to 70 run one after the other.
-        let seen = stalls(&[0, 10, 75, 75, 75, 75, 75, 75, 80, 90]);
-        assert_eq!((seen.count, spans(&seen)), (1, vec![(10, 75)]));
-        assert_eq!(seen.shut, 0.6, "six of ten ticks");
-        assert_eq!(seen.frozen_ms, (55 + 45 + 35 + 25 + 15 + 5) as f64 / 10.0);
+        let found = stalls(&[0, 10, 75, 75, 75, 75, 75, 75, 80, 90]);
+        assert_eq!((found.count, spans(&found)), (1, vec![(10, 75)]));
+        assert_eq!(found.shut, 0.6, "six of ten ticks");
+        assert_eq!(found.frozen_ms, (55 + 45 + 35 + 25 + 15 + 5) as f64 / 10.0);
     }
 
     #[test]
     fn a_late_tick_is_the_middle_of_a_stall_that_starts_after_the_previous_tick() {
-        let seen = stalls(&[0, 13, 20, 39, 40]);
-        assert_eq!((seen.count, spans(&seen)), (2, vec![(7, 13), (21, 39)]));
+        let found = stalls(&[0, 13, 20, 39, 40]);
+        assert_eq!((found.count, spans(&found)), (2, vec![(7, 13), (21, 39)]));
         assert_eq!(spans(&stalls(&[8, 18, 20])), [(0, 8), (8, 18)]);
         assert_eq!(stalls(&[0, 10, 20]), WorkerStalls { ticks: 3, ..WorkerStalls::default() });
     }
@@ -302,16 +302,16 @@ mod tests {
         log.tick(30 * MS, MS, 31 * MS, 8 * MS);
         log.tick(40 * MS, 0, 40 * MS, 10 * MS);
         log.tick(50 * MS, 0, 50 * MS, 19 * MS);
-        let seen = log.finish();
-        assert_eq!(seen.longest, [Stall { from: 0, to: 30 * MS, busy: 2 * MS, after: 3 * MS }]);
+        let found = log.finish();
+        assert_eq!(found.longest, [Stall { from: 0, to: 30 * MS, busy: 2 * MS, after: 3 * MS }]);
         let mut log = StallLog::default();
         for index in 0..3000u64 {
             let late = if index % 3 == 0 { 4 * MS } else { 2 * MS };
             log.tick(index * 10 * MS, late, index * 10 * MS + late, 0);
         }
-        let seen = log.finish();
-        assert_eq!((seen.count, seen.longest.len(), seen.shut), (3000, WorkerStalls::KEPT, 1.0));
-        assert_eq!(seen.longest.iter().filter(|stall| stall.to - stall.from == 8 * MS).count(), 999, "the longest are kept");
-        assert!(seen.longest.is_sorted_by_key(|stall| stall.to));
+        let found = log.finish();
+        assert_eq!((found.count, found.longest.len(), found.shut), (3000, WorkerStalls::KEPT, 1.0));
+        assert_eq!(found.longest.iter().filter(|stall| stall.to - stall.from == 8 * MS).count(), 999, "the longest are kept");
+        assert!(found.longest.is_sorted_by_key(|stall| stall.to));
     }
 }

@@ -45,7 +45,7 @@ pub struct Head {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Extent {
     /// Length in bytes, without content encoding.
-    pub whole: u64,
+    pub length: u64,
     /// Whether only the beginning is stored.
     pub cut: bool,
     /// Length of the compressed JSON text.
@@ -164,7 +164,7 @@ mod tests {
 
     fn one(seq: u64) -> (Head, Packed) {
         let packed = Packed { request: vec![seq as u8; 5], response: b"response".to_vec() };
-        let extent = |bytes: &[u8]| Extent { whole: 9, cut: false, packed: bytes.len() as u32 };
+        let extent = |bytes: &[u8]| Extent { length: 9, cut: false, packed: bytes.len() as u32 };
         let (request, response) = (extent(&packed.request), Some(extent(&packed.response)));
         (Head { case: "c=1".into(), seq, request, response, ..Head::default() }, packed)
     }
