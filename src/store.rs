@@ -1,7 +1,7 @@
 //! The run folder and its files.
 //!
-//! While a run goes on its outcomes lie in an append-only journal ([`journal`]); every other file is written whole, or
-//! not at all ([`RunDir::write`]). The files that are read back have checksums, and a folder has one writer at a time.
+//! During a run, outcomes are appended to a journal ([`journal`]). All other files are written atomically ([`RunDir::write`]). Files that
+//! are read back have checksums, and a folder has one writer at a time.
 
 mod atomic;
 pub mod bodies;
@@ -20,4 +20,4 @@ pub use crate::store::checksums::{READINGS, ROWS};
 pub use crate::store::error::StoreError;
 pub use crate::store::frames::Damage;
 pub use crate::store::journal::Record;
-pub use crate::store::rundir::{RunDir, Where};
+pub use crate::store::rundir::{RunDir, RunLocation};

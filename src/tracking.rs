@@ -1,53 +1,56 @@
-//! Sends a run to experiment trackers: parameters, metrics, files.
+//! Uploads a run to experiment trackers: parameters, metrics, files.
 //!
-//! A tracker that cannot be reached never changes what a run says: everything lies in the run folder by then, and
-//! `llmscen report RUN_DIR --track` sends it again.
+//! A tracker that cannot be reached does not change the result of a run: everything is in the run folder by then, and
+//! `llmscen report RUN_DIR --track` uploads it again.
 
 mod mlflow;
-pub mod run_summary;
 mod wandb;
 
+use llmscen_core::plan::{Case, Plan};
+use llmscen_core::redact::Redactor;
+use llmscen_core::report::{CaseReport, Report, RunVerdict};
+use llmscen_core::sample::Distribution;
 use llmscen_core::track::{Files, Track};
-pub use run_summary::{CaseSummary, RunSummary};
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Sends a run to every tracker; returns where each keeps it, or why it does not.
+/// Uploads a run to every tracker. Returns the location of the run in each, or an error.
 pub fn send_to_trackers(track: &Track, summary: &RunSummary, folder: &Path) -> Vec<Result<String, TrackError>> {
-    let mlflow = track.mlflow.as_ref().map(|own| mlflow::send_to_mlflow(own, summary, folder));
-    let wandb = track.wandb.as_ref().map(|own| wandb::send_to_wandb(own, summary, folder));
+    let mlflow = track.mlflow.as_ref().map(|spec| mlflow::send_to_mlflow(spec, summary, folder));
+    let wandb = track.wandb.as_ref().map(|spec| wandb::send_to_wandb(spec, summary, folder));
     mlflow.into_iter().chain(wandb).collect()
 }
 
-/// What went wrong. The run itself is whole.
+/// Why an upload failed. The run folder is not affected.
 #[derive(Debug, thiserror::Error)]
 pub enum TrackError {
-    /// It is not there, or the connection broke.
+    /// The server cannot be reached, or the connection broke.
     #[error("MLflow at {url} cannot be reached: {reason}")]
     Unreachable {
-        /// Its address, without what may be secret in it.
+        /// URL of the server, without secrets.
         url: String,
         /// Why.
         reason: String,
     },
-    /// It answered with an error.
+    /// The server responded with an error.
     #[error("MLflow refused {what}: {status} {message}")]
     Refused {
-        /// What it was asked.
+        /// The request.
         what: String,
-        /// The status.
+        /// HTTP status.
         status: u16,
-        /// Its words.
+        /// Message of the server.
         message: String,
     },
-    /// It answered something else than its protocol says.
-    #[error("MLflow answered {what} with something that is not its protocol")]
+    /// The response does not follow the protocol.
+    #[error("unexpected response of MLflow to {what}; check that report.track.mlflow.url is the address of an MLflow server")]
     Answer {
-        /// What it was asked.
+        /// The request.
         what: String,
     },
-    /// Its files lie where this client cannot write.
-    #[error("MLflow keeps the files of runs at {0}, which only its own client can write; start it with --serve-artifacts")]
+    /// The server stores files where only the MLflow client can write.
+    #[error("MLflow stores files at {0}, where only its own client can write; start the server with --serve-artifacts")]
     Store(String),
     /// A file of the run folder cannot be read.
     #[error("cannot read {path}: {source}")]
@@ -65,26 +68,27 @@ pub enum TrackError {
         /// Why.
         source: std::io::Error,
     },
-    /// The client said no.
+    /// The client of Weights & Biases failed.
     #[error("Weights & Biases: {0}")]
     Client(String),
-    /// What a run needs could not be set up.
-    #[error("cannot tell the tracker: {0}")]
+    /// The upload could not be set up.
+    #[error("cannot upload to the tracker: {0}")]
     Setup(String),
 }
 
-/// Files with a row or more for every request.
-const ROWS: [&str; 6] = ["requests.parquet", "requests.db", "telemetry.parquet", "histograms.hlog", "server.log", "journal.bin"];
-/// Folders that are other tools' own.
-const ALIEN: [&str; 1] = ["wandb"];
+/// Files with data per request.
+const REQUEST_FILES: [&str; 6] =
+    ["requests.parquet", "requests.db", "telemetry.parquet", "histograms.hlog", "server.log", "journal.bin"];
+/// Folders of other tools.
+const FOREIGN_FOLDERS: [&str; 1] = ["wandb"];
 
-/// The files below a run folder by their names in it, in order of name.
-fn list_files(folder: &Path, wanted: Files) -> Result<Vec<(String, PathBuf)>, TrackError> {
+/// The files of a run folder by relative name, sorted.
+fn list_files(folder: &Path, files: Files) -> Result<Vec<(String, PathBuf)>, TrackError> {
     let mut found = Vec::new();
-    if wanted != Files::Nothing {
+    if files != Files::Nothing {
         walk(folder, "", &mut found)?;
     }
-    found.retain(|(name, _)| wanted == Files::All || !ROWS.contains(&name.as_str()));
+    found.retain(|(name, _)| files == Files::All || !REQUEST_FILES.contains(&name.as_str()));
     found.sort();
     Ok(found)
 }
@@ -93,18 +97,144 @@ fn walk(folder: &Path, prefix: &str, found: &mut Vec<(String, PathBuf)>) -> Resu
     let failed = |source| TrackError::File { path: folder.to_owned(), source };
     for entry in fs::read_dir(folder).map_err(failed)? {
         let entry = entry.map_err(failed)?;
-        let (kind, name) = (entry.file_type().map_err(failed)?, entry.file_name().to_string_lossy().into_owned());
-        if name.starts_with('.') || prefix.is_empty() && ALIEN.contains(&name.as_str()) {
+        let kind = entry.file_type().map_err(failed)?;
+        let name = entry.file_name().to_string_lossy().into_owned();
+        if name.starts_with('.') || prefix.is_empty() && FOREIGN_FOLDERS.contains(&name.as_str()) {
             continue;
         }
         let inner = format!("{prefix}{name}");
-        match () {
-            () if kind.is_dir() => walk(&entry.path(), &format!("{inner}/"), found)?,
-            () if kind.is_file() => found.push((inner, entry.path())),
-            () => {}
+        if kind.is_dir() {
+            walk(&entry.path(), &format!("{inner}/"), found)?;
+        } else if kind.is_file() {
+            found.push((inner, entry.path()));
         }
     }
     Ok(())
+}
+
+/// Name, parameters and metrics of the run or of one case.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct CaseSummary {
+    /// Name.
+    pub name: String,
+    /// Parameters.
+    pub params: Vec<(String, String)>,
+    /// Metrics, named as the columns of cases.csv, with units.
+    pub metrics: Vec<(String, f64)>,
+}
+
+/// A run as it is uploaded to a tracker.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct RunSummary {
+    /// Unique id of the run.
+    pub run_id: String,
+    /// Start, milliseconds since the Unix epoch.
+    pub started_ms: u64,
+    /// End, milliseconds since the Unix epoch.
+    pub ended_ms: u64,
+    /// `pass`, `fail`, `inconclusive`, `invalid` or `error`.
+    pub verdict: &'static str,
+    /// Whether the run finished.
+    pub finished: bool,
+    /// The run; with a single case, also the metrics of that case.
+    pub run: CaseSummary,
+    /// The cases, if there are several.
+    pub cases: Vec<CaseSummary>,
+}
+
+impl RunSummary {
+    /// The summary of a run.
+    pub fn new(plan: &Plan, report: &Report) -> RunSummary {
+        let manifest = &report.manifest;
+        let started_ms = manifest.started_unix_ns / 1_000_000;
+        let elapsed_ms = (manifest.elapsed_s.unwrap_or(0.0) * 1e3) as u64;
+        let mut run = CaseSummary { name: format!("{} {}", manifest.name, manifest.started_at), ..CaseSummary::default() };
+        let param = |name: &str, value: &str| (name.to_owned(), value.to_owned());
+        run.params = vec![
+            param("scenario", &manifest.name),
+            param("plan_id", &manifest.plan_id),
+            param("seed", &manifest.seed.to_string()),
+            param("tool_version", &manifest.tool_version),
+            param("host", &manifest.machine.host),
+        ];
+        let mut cases: Vec<CaseSummary> = report.cases.iter().map(|case| summarize_case(plan, case)).collect();
+        if let [only] = cases.as_mut_slice() {
+            run.params.append(&mut only.params);
+            run.metrics.append(&mut only.metrics);
+            cases.clear();
+        }
+        let passed = |case: &CaseReport| case.verdicts.iter().filter(|verdict| verdict.ruling.name() == "pass").count() as f64;
+        run.metrics.push(("limits".into(), report.cases.iter().map(|case| case.verdicts.len() as f64).sum()));
+        run.metrics.push(("limits_held".into(), report.cases.iter().map(passed).sum()));
+        run.metrics.push(("exit_code".into(), f64::from(report.exit_code)));
+        RunSummary {
+            run_id: manifest.run_id.clone(),
+            started_ms,
+            ended_ms: started_ms + elapsed_ms,
+            verdict: verdict_name(report.verdict),
+            finished: !manifest.interrupted && manifest.error.is_none(),
+            run,
+            cases,
+        }
+    }
+
+    /// The same without secrets in names and parameters.
+    pub fn redacted(mut self, redactor: &Redactor) -> RunSummary {
+        for entry in self.cases.iter_mut().chain([&mut self.run]) {
+            entry.name = redactor.strike(std::mem::take(&mut entry.name));
+            entry.params.iter_mut().for_each(|(_, value)| *value = redactor.strike(std::mem::take(value)));
+        }
+        self
+    }
+}
+
+fn verdict_name(verdict: RunVerdict) -> &'static str {
+    match verdict {
+        RunVerdict::Pass => "pass",
+        RunVerdict::Fail => "fail",
+        RunVerdict::Inconclusive => "inconclusive",
+        RunVerdict::Invalid => "invalid",
+        RunVerdict::Error => "error",
+    }
+}
+
+fn summarize_case(plan: &Plan, case: &CaseReport) -> CaseSummary {
+    let mut params = vec![("case".to_owned(), case.id.clone()), ("load".to_owned(), case.load.clone())];
+    if let Some(planned) = plan.cases.iter().find(|planned| planned.id == case.id) {
+        params.extend(target_params(planned));
+    }
+    params.extend(case.labels.0.iter().map(|(path, value)| (path.clone(), value.to_string())));
+    let mut metrics: Vec<(String, f64)> =
+        case.scalars.iter().map(|(metric, &value)| (metric.column().to_owned(), value)).collect();
+    for (metric, distribution) in &case.distributions {
+        metrics.extend(distribution_metrics(metric.column(), distribution));
+    }
+    let counts = &case.counts;
+    for (name, count) in
+        [("scheduled", counts.scheduled), ("ok", counts.ok), ("failed", counts.failed), ("dropped", counts.dropped)]
+    {
+        metrics.push((format!("requests_{name}"), count as f64));
+    }
+    metrics.push(("audit_valid".into(), f64::from(u8::from(case.audit.valid))));
+    metrics.retain(|(_, value)| value.is_finite());
+    let mut known = BTreeSet::new();
+    // A swept model is both a label and a parameter of the target, but trackers accept a name once.
+    params.retain(|(name, _)| known.insert(name.clone()));
+    CaseSummary { name: case.id.clone(), params, metrics }
+}
+
+fn target_params(case: &Case) -> Vec<(String, String)> {
+    let models: Vec<&str> = case.target.models.iter().map(|share| share.name.as_str()).collect();
+    vec![("target.api".to_owned(), case.target.api.name().to_owned()), ("target.model".to_owned(), models.join(", "))]
+}
+
+fn distribution_metrics<'a>(column: &'a str, distribution: &'a Distribution) -> impl Iterator<Item = (String, f64)> + 'a {
+    let metric = move |stat: &str, value: f64| (format!("{column}_{stat}"), value);
+    let quantiles = Distribution::SHARES.iter().zip(&distribution.quantiles);
+    let quantiles = quantiles.map(move |(share, &value)| (format!("{column}_p{}", (share * 1e5).round() / 1e3), value));
+    [metric("mean", distribution.mean), metric("min", distribution.min), metric("max", distribution.max)]
+        .into_iter()
+        .chain(quantiles)
 }
 
 #[cfg(test)]
@@ -112,13 +242,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reports_leave_the_rows_behind() {
+    fn reports_exclude_files_with_data_per_request() {
         let folder = tempfile::tempdir().unwrap();
         for name in ["report.md", "requests.parquet", "charts/a.png", "wandb/run/x", ".hidden"] {
             fs::create_dir_all(folder.path().join(name).parent().unwrap()).unwrap();
             fs::write(folder.path().join(name), "x").unwrap();
         }
-        let names = |wanted| list_files(folder.path(), wanted).unwrap().into_iter().map(|(name, _)| name).collect::<Vec<_>>();
+        let names = |files| list_files(folder.path(), files).unwrap().into_iter().map(|(name, _)| name).collect::<Vec<_>>();
         assert_eq!(names(Files::Reports), ["charts/a.png", "report.md"]);
         assert_eq!(names(Files::All), ["charts/a.png", "report.md", "requests.parquet"]);
         assert!(names(Files::Nothing).is_empty());

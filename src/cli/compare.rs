@@ -4,11 +4,11 @@ use crate::cli::args::Inconclusive;
 use crate::cli::exit::Exit;
 use crate::cli::load_scenarios::{load_compared, note_unchecked};
 use crate::cli::terminal::Terminal;
-use crate::run::compare::{Wanted, load_run};
+use crate::run::compare::{ComparisonSpec, load_run};
 use crate::run::error::RunError;
-use crate::run::outputs::recover::damage;
+use crate::run::outputs::recover::damage_notes;
 use crate::store::manifest::read;
-use crate::store::{RunDir, Where};
+use crate::store::{RunDir, RunLocation};
 use clap::{Args, ValueEnum};
 use llmscen_analysis::judge::compare::{
     Side, compare_sides, decide_findings, default_measures, is_comparable, unmatched_cases, withdraw_cached,
@@ -205,8 +205,8 @@ fn compared(runs: &mut [Opened], differences: Vec<Vec<Difference>>, args: &Compa
     let count = sides(args).len();
     let (mut taken, mut evidence): (Vec<Run>, Vec<Vec<Side>>) = (Vec::new(), vec![Vec::new(); count]);
     for own in runs.iter_mut() {
-        let place = (own.label.clone(), own.side);
-        let (run, sides) = load_run(&mut own.plan, &own.folder, place, Wanted { measures: &measures, level })?;
+        let (run, sides) =
+            load_run(&mut own.plan, &own.folder, own.label.clone(), own.side, ComparisonSpec { measures: &measures, level })?;
         taken.push(run);
         evidence.get_mut(own.side).into_iter().for_each(|side| side.extend(sides.iter().cloned()));
     }
@@ -220,7 +220,8 @@ fn compared(runs: &mut [Opened], differences: Vec<Vec<Difference>>, args: &Compa
         withdraw_cached(&mut contrasts, &taken);
     }
     let tests = decide_findings(&mut contrasts, correction, 1.0 - args.confidence, args.max_regression);
-    let damaged = taken.iter().flat_map(|run| damage(&run.report.manifest).map(move |note| format!("{}: {note}", run.label)));
+    let damaged =
+        taken.iter().flat_map(|run| damage_notes(&run.report.manifest).map(move |note| format!("{}: {note}", run.label)));
     let notes = damaged.collect();
     Ok(Comparison {
         alone: unmatched_cases(&evidence).into_iter().map(|(side, case)| (label(side), case)).collect(),
@@ -252,7 +253,7 @@ fn wanted(asked: &[Measures]) -> Vec<Measure> {
 
 fn shown(comparison: &Comparison, args: &CompareArgs, terminal: &mut Terminal) -> Result<(), RunError> {
     // A folder that cannot be written is said before anything else is.
-    let place = |path| RunDir::create(&Where { explicit: Some(path), dir: path, name: "", started: "", force: false });
+    let place = |path| RunDir::create(&RunLocation { explicit: Some(path), dir: path, name: "", started: "", force: false });
     let folder = args.output.as_deref().map(place).transpose()?;
     let text = match args.format {
         Form::Table => table(comparison, terminal.out_width(), terminal.out_color),

@@ -5,7 +5,7 @@ use crate::cli::exit::Exit;
 use crate::cli::load_scenarios::{self, Source};
 use crate::cli::terminal::Terminal;
 use crate::run::error::RunError;
-use crate::run::forecast::{Forecast, forecast, logits};
+use crate::run::forecast::{Forecast, describe_logits, forecast};
 use llmscen_core::plan::Plan;
 use llmscen_report::format::plain;
 use llmscen_scenario::Input;
@@ -78,7 +78,7 @@ fn show(source: &Source, forecast: &Forecast, terminal: &mut Terminal) {
         let of = entry.as_ref().map(|name| format!(", `{name}`")).unwrap_or_default();
         terminal.data(&format!("first request of `{}`{of}:\n{body}\n", plan.cases[0].id));
     }
-    for warning in logits(plan).iter().chain(&forecast.undecidable).chain(&forecast.short_data) {
+    for warning in describe_logits(plan).iter().chain(&forecast.undecidable).chain(&forecast.short_data) {
         terminal.warn(&plain(warning));
     }
 }

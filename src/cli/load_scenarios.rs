@@ -2,7 +2,7 @@
 
 use crate::cli::args::Sources;
 use crate::cli::terminal::Terminal;
-use crate::run::execution::local_model::supports;
+use crate::run::execution::local_model::check_model;
 use crate::run::outputs::baseline::baseline_of_folder;
 use crate::store::RunDir;
 use llmscen_core::plan::Plan;
@@ -48,7 +48,7 @@ pub fn load(sources: &Sources, env: &BTreeMap<String, String>, terminal: &mut Te
 
 /// Loads one scenario; its faults and warnings have been said.
 pub fn load_one(path: &Path, set: &[(String, String)], env: &BTreeMap<String, String>, terminal: &mut Terminal) -> Option<Plan> {
-    say(llmscen_scenario::load_with(&Input { path, text: None, env, set }, baseline_of_folder, supports), terminal)
+    say(llmscen_scenario::load_with(&Input { path, text: None, env, set }, baseline_of_folder, check_model), terminal)
 }
 
 /// Loads the stored plan of a run, whose secrets need not be set any more.

@@ -34,7 +34,7 @@ pub fn report(args: &ReportArgs, env: &BTreeMap<String, String>, terminal: &mut 
     let stored = folder.path().join("plan.yaml");
     note_unchecked(&folder, terminal);
     let Some(mut plan) = load_stored(&stored, env, terminal) else { return Exit::Scenario };
-    let folder = folder.hiding(redactor(&plan));
+    let folder = folder.with_redactor(redactor(&plan));
     args.compat.add_to(&mut plan);
     let judges = match &args.slo {
         Some(path) => match load_judges(path, &stored, env, terminal) {
@@ -205,7 +205,7 @@ fn judge_by(plan: &mut Plan, judges: &Judges<'_>, manifest: &Manifest) -> Result
 
 /// Tells them of a run. One that does not listen is said, and changes nothing else.
 pub fn track_run(plan: &Plan, report: &Report, folder: &Path, terminal: &mut Terminal) {
-    for told in send_to_trackers(&plan.report.track, &RunSummary::of(plan, report).hiding(&redactor(plan)), folder) {
+    for told in send_to_trackers(&plan.report.track, &RunSummary::new(plan, report).redacted(&redactor(plan)), folder) {
         match told {
             Ok(place) => terminal.say(&format!("tracked: {place}")),
             Err(error) => terminal.warn(&error.to_string()),

@@ -13,7 +13,7 @@ use crate::run::error::RunError;
 use crate::run::event::Event;
 use crate::run::execution::stop::{Level, Stop};
 use crate::run::execution::{CompletedRun, Context, run_plan};
-use crate::run::forecast::{logits, undecidable};
+use crate::run::forecast::{describe_logits, undecidable};
 use llmscen_core::plan::Plan;
 use llmscen_core::report::{Report, RunVerdict};
 use llmscen_datasets::{CacheDir, DEFAULT_HUB, HUB_VARIABLE};
@@ -186,7 +186,7 @@ fn announce(source: &Source, watch: &Watch, terminal: &mut Terminal) {
 
 /// Says before the traffic what so few requests can never decide.
 fn foretell(plan: &Plan, terminal: &mut Terminal) {
-    logits(plan).iter().for_each(|warning| terminal.warn(&plain(warning)));
+    describe_logits(plan).iter().for_each(|warning| terminal.warn(&plain(warning)));
     let warnings = undecidable(plan);
     warnings.iter().take(FORETOLD).for_each(|warning| terminal.warn(&plain(warning)));
     if let Some(more) = warnings.len().checked_sub(FORETOLD).filter(|more| *more > 0) {

@@ -13,7 +13,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 /// one ends the process, whatever it waits for. A closed terminal sends SIGHUP twice (the system and the shell), so that one
 /// only drains.
 pub fn listen(stop: Stop, events: mpsc::Sender<Event>) -> std::io::Result<()> {
-    panics::presses(&stop);
+    panics::set_switch(&stop);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build()?;
     let guard = runtime.enter();
     let (mut interrupt, mut terminate) = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);

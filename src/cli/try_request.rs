@@ -11,7 +11,7 @@ use crate::run::error::RunError;
 use crate::run::execution::Context;
 use crate::run::execution::stop::Stop;
 use crate::run::single_request::{Content, SingleRequest, send_one};
-use crate::store::{RunDir, Where};
+use crate::store::{RunDir, RunLocation};
 use llmscen_core::outcome::{Failure, FailureKind, Outcome, Usage};
 use llmscen_core::plan::{Case, Plan};
 use llmscen_core::target::Place;
@@ -92,7 +92,7 @@ fn sent(
         events: events.clone(),
     };
     signals::listen(context.stop.clone(), events).map_err(RunError::Thread)?;
-    let place = Where { explicit: Some(folder), dir: folder, name: "try", started: "", force: false };
+    let place = RunLocation { explicit: Some(folder), dir: folder, name: "try", started: "", force: false };
     send_one(plan, index, &RunDir::create(&place)?, &context)
 }
 

@@ -1,9 +1,9 @@
-//! Stored runs side by side: each is read, reduced to what a comparison needs, and let go before the next one is read.
+//! Loads stored runs for a comparison. Each is reduced to what the comparison needs before the next one is read.
 
 use crate::run::error::RunError;
 use crate::run::outputs::recover::recover;
-use crate::run::outputs::summarize::{Judged, cases_that_ran, conclude, judge_case, mark_judged_elsewhere, with_stages};
-use crate::run::search;
+use crate::run::outputs::summarize::{Judged, build_report, cases_that_ran, judge_case, mark_judged_elsewhere, with_stages};
+use crate::run::search::search_reports;
 use crate::store::RunDir;
 use llmscen_analysis::judge::compare::{Side, summarize_side};
 use llmscen_analysis::{CaseFacts, Sample, Table};
@@ -12,31 +12,34 @@ use llmscen_core::manifest::Part;
 use llmscen_core::plan::Plan;
 use llmscen_core::report::CaseReport;
 
-/// What is compared, and how surely.
+/// What to compare, and with what confidence.
 #[derive(Clone, Copy, Debug)]
-pub struct Wanted<'a> {
+pub struct ComparisonSpec<'a> {
     /// The measures.
     pub measures: &'a [Measure],
-    /// Confidence of each bound, one-sided.
+    /// One-sided confidence level of each bound.
     pub level: f64,
 }
 
-/// A stored run: its cases as far as a comparison draws and tells of them, and the evidence of each.
+/// Loads a stored run: the report, reduced to what a comparison shows, and the evidence of each case. `side`: number of the compared
+/// side.
 ///
 /// # Errors
 /// The folder cannot be read.
 pub fn load_run(
     plan: &mut Plan,
     folder: &RunDir,
-    (label, side): (String, usize),
-    wanted: Wanted<'_>,
+    label: String,
+    side: usize,
+    spec: ComparisonSpec<'_>,
 ) -> Result<(Run, Vec<Side>), RunError> {
     let (table, manifest) = recover(plan, folder)?;
-    let (mut cases, mut sides) = (Vec::new(), Vec::new());
+    let mut cases = Vec::new();
+    let mut sides = Vec::new();
     for case in cases_that_ran(plan, &manifest) {
-        let mut reports = with_stages(case, &table, &manifest, |table, facts, whole: Option<&CaseEvidence>| {
-            let reasons: &[String] = whole.map_or(&[], |(whole, _)| &whole.audit.reasons);
-            collect_evidence(plan, table, facts, reasons, wanted)
+        let mut reports = with_stages(case, &table, &manifest, |table, facts, case_evidence: Option<&CaseEvidence>| {
+            let reasons: &[String] = case_evidence.map_or(&[], |(report, _)| &report.audit.reasons);
+            collect_evidence(plan, table, facts, reasons, spec)
         });
         mark_judged_elsewhere(reports.iter_mut().map(|(report, _)| report));
         for (report, evidence) in reports {
@@ -44,23 +47,29 @@ pub fn load_run(
             sides.extend(evidence);
         }
     }
-    let searches = search::reports(plan, &table, &manifest);
-    let report = conclude(plan, manifest, cases, searches);
+    let searches = search_reports(plan, &table, &manifest);
+    let report = build_report(plan, manifest, cases, searches);
     Ok((Run { label, side, folder: folder.path().display().to_string(), report }, sides))
 }
 
-/// A case, and its evidence: once, or once for each of the rounds that ran on restarted servers.
+/// A case and its evidence: one per round if the server was restarted for each, else one.
 type CaseEvidence = (CaseReport, Vec<Side>);
 
-/// A case, or a stage, which is not sound for any reason for which the `whole` is not.
-fn collect_evidence(plan: &Plan, table: &Table, facts: &CaseFacts<'_>, whole: &[String], wanted: Wanted<'_>) -> CaseEvidence {
+/// The evidence of a case, or of a stage; `inherited`: why the case of the stage is invalid.
+fn collect_evidence(
+    plan: &Plan,
+    table: &Table,
+    facts: &CaseFacts<'_>,
+    inherited: &[String],
+    spec: ComparisonSpec<'_>,
+) -> CaseEvidence {
     let case = facts.case;
-    let Judged { sample, audit, verdicts, .. } = judge_case(plan, table, facts, whole);
+    let Judged { sample, audit, verdicts, .. } = judge_case(plan, table, facts, inherited);
     let seed = plan.seed.child("compare").child(case.id.as_str());
-    let of = |sample: &Sample| summarize_side(&case.id, sample, wanted.measures, wanted.level, seed);
+    let evidence = |sample: &Sample| summarize_side(&case.id, sample, spec.measures, spec.level, seed);
     let restarted = Part::restarted(facts.parts);
-    let round = |part: &Part| of(&llmscen_analysis::sample_round(table, facts, part.round));
-    let sides = if restarted { facts.parts.iter().map(round).collect() } else { vec![of(&sample)] };
+    let round = |part: &Part| evidence(&llmscen_analysis::sample_round(table, facts, part.round));
+    let sides = if restarted { facts.parts.iter().map(round).collect() } else { vec![evidence(&sample)] };
     let (load_value, load_axis) = case.load.shape.size();
     let report = CaseReport {
         id: case.id.clone(),

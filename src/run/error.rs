@@ -1,4 +1,4 @@
-//! Why a run cannot go on.
+//! Errors that end a run.
 
 use crate::store::StoreError;
 use llmscen_analysis::FrameError;
@@ -16,78 +16,78 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use thiserror::Error;
 
-/// What ends a run before its verdict. A failed request is none of these.
+/// Why a run cannot go on. A failed request is not an error.
 #[derive(Debug, Error)]
 pub enum RunError {
-    /// The protocol cannot be spoken as the scenario describes it.
+    /// The scenario configures the protocol in an unsupported way.
     #[error("{0}")]
     Protocol(String),
-    /// Nobody answers at the target.
-    #[error("cannot reach the target {url}: {} ({})\n  tried {attempts} time{} within {seconds:.1} s; is the server up, and the url right?", failure.message, failure.kind, if *attempts == 1 { "" } else { "s" })]
+    /// The target cannot be reached.
+    #[error("cannot connect to {url}: {} ({})\n  tried {attempts} time{} in {seconds:.1} s; check that the server is running and that host and port are right", failure.message, failure.kind, if *attempts == 1 { "" } else { "s" })]
     Unreachable {
         /// The target.
         url: String,
         /// The last attempt's failure.
         failure: Failure,
-        /// Attempts.
+        /// Number of attempts.
         attempts: u32,
-        /// Seconds that they took.
+        /// Time from the first attempt to the last, seconds.
         seconds: f64,
     },
-    /// A search whose server answers no more.
-    #[error("target lost: none of the {requests} requests of the probe `{case}` was answered ({why})")]
+    /// The server of a capacity search stopped responding.
+    #[error("target lost: the server stopped responding; all {requests} requests of probe `{case}` failed ({why})")]
     Gone {
-        /// The probe's case.
+        /// Case of the probe.
         case: String,
-        /// Its requests.
+        /// Requests of the probe.
         requests: u64,
         /// The last failure.
         why: String,
     },
-    /// The target went away while a case was measured.
+    /// The target could not be reached any more during a case.
     #[error("{0}")]
     TargetLost(TargetLost),
     /// Every request of a case failed with the same HTTP status.
     #[error("{0}")]
     AllFailed(AllFailed),
-    /// A round was not begun, since an earlier one had lost its target. Rounds count from 0.
+    /// A round was not started, since the target was lost before.
     #[error("{}not run: target lost", if *round == 0 { String::new() } else { format!("round {} ", round + 1) })]
     NotRun {
-        /// The round.
+        /// Round, from 0.
         round: u32,
     },
-    /// A server under management cannot be had, or was lost.
+    /// A managed server did not start, or exited.
     #[error(transparent)]
     Server(#[from] ServerError),
-    /// A signal came before there was anything to save.
+    /// A signal came before the first request.
     #[error("interrupted before the first request; nothing was measured")]
     Interrupted,
-    /// The dataset ended before the requests did, with `on_exhausted: fail`.
+    /// The dataset ended before the load, with `on_exhausted: fail`.
     #[error("the dataset ended after {rows} rows; lower `load.requests`, or set `dataset.on_exhausted` to `cycle` or `stop`")]
     Exhausted {
         /// Usable rows.
         rows: u64,
     },
-    /// The plan or the data gives not a single request.
-    #[error("there is nothing to send: the plan or the dataset holds no request")]
+    /// The plan or the dataset has no request.
+    #[error("nothing to send: the plan or the dataset has no request")]
     NothingToSend,
-    /// A replay without a log.
-    #[error("there are no arrivals to replay: name a file in `load.trace.path`, or take a dataset of `kind: trace`")]
+    /// A replay without a trace.
+    #[error("no arrivals to replay; set `load.trace.path`, or use a dataset of `kind: trace`")]
     NoArrivals,
-    /// Conversations where single requests were expected: their replies were not kept.
+    /// A conversation in a dataset whose first session has one turn, so that replies are not kept.
     #[error(
-        "session {seq} of the dataset has {turns} turns and the first one has one; `dataset.turns: {{}}` plays them as conversations"
+        "session {seq} of the dataset has {turns} turns, but the first session has one; set `dataset.turns: {{}}` to send conversations"
     )]
     Conversation {
-        /// Its number.
+        /// Number of the session.
         seq: u64,
-        /// Its turns.
+        /// Number of its turns.
         turns: u32,
     },
-    /// A session that is shorter than it was.
-    #[error("session {seq} of the dataset is no longer what it was at its first turn; was the file changed meanwhile?")]
+    /// A session has fewer turns than before.
+    #[error("the dataset file changed during the run (session {seq}); run again with the final file")]
     Session {
-        /// Its number.
+        /// Number of the session.
         seq: u64,
     },
     /// The limit on open files is too low for the load.
@@ -95,32 +95,32 @@ pub enum RunError {
         "{connections} requests in flight need {wanted} open files, but this process may open {allowed}; raise the limit with `ulimit -n {wanted}`"
     )]
     OpenFiles {
-        /// Requests in flight at the most.
+        /// Maximum number of requests in flight.
         connections: u64,
-        /// Open files that they need.
+        /// Number of open files they need.
         wanted: u64,
-        /// Open files that the system allows.
+        /// Number of open files that the system allows.
         allowed: u64,
     },
-    /// The system gives no thread or runtime.
+    /// The system provides no thread, runtime or timer.
     #[error("cannot start a worker: {0}")]
     Thread(std::io::Error),
-    /// A worker ended by a defect of this program.
-    #[error("the {0} thread ended unexpectedly; this is a defect of llmscen, and what was measured so far is reported")]
+    /// A thread panicked.
+    #[error("internal error: the {0} thread panicked. This is a bug in llmscen; please report it. Results so far are saved")]
     Panicked(&'static str),
-    /// A task ended by a defect of this program, or for lack of memory.
-    #[error("{0}; this is a defect of llmscen or a lack of memory, and what was measured so far is reported")]
+    /// A thread or task panicked while requests were sent; the message names it.
+    #[error("internal error: {0}. This is a bug in llmscen or a lack of memory. Results so far are saved")]
     Defect(&'static str),
-    /// The target cannot be spoken to.
+    /// The HTTP client cannot be set up for the target.
     #[error(transparent)]
     Engine(#[from] EngineError),
-    /// A prompt cannot be had.
+    /// The dataset cannot be opened.
     #[error(transparent)]
     Prompts(#[from] PromptError),
-    /// The data cannot be read on.
+    /// The dataset cannot be read further.
     #[error(transparent)]
     Data(Arc<PromptError>),
-    /// A body cannot be rendered.
+    /// A request body cannot be rendered.
     #[error(transparent)]
     Render(#[from] RenderError),
     /// The tokenizer cannot be used.
@@ -129,16 +129,16 @@ pub enum RunError {
     /// The simulator cannot start.
     #[error(transparent)]
     Sim(#[from] SimError),
-    /// The model cannot be loaded into this process.
+    /// The local model cannot be loaded.
     #[error(transparent)]
     Model(#[from] LocalError),
     /// The run folder cannot be read or written.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// The rows cannot be analysed.
+    /// The request table cannot be built or read.
     #[error(transparent)]
     Frame(#[from] FrameError),
-    /// The stored rows of a run cannot be read.
+    /// The stored request table of a run cannot be read.
     #[error("cannot read {path}: {source}; restore the file from a copy, or run the scenario again")]
     Rows {
         /// The file.
@@ -146,14 +146,14 @@ pub enum RunError {
         /// Why.
         source: FrameError,
     },
-    /// A report cannot be drawn.
+    /// A report cannot be rendered.
     #[error(transparent)]
     View(#[from] ViewError),
 }
 
 impl RunError {
-    /// The error that a round's own decision to end is, if it is one.
-    pub fn of_ending(ending: &Ending) -> Option<RunError> {
+    /// The error for an early end of a round, if it is one.
+    pub fn from_ending(ending: &Ending) -> Option<RunError> {
         match ending {
             Ending::TargetLost(lost) => Some(RunError::TargetLost(lost.clone())),
             Ending::AllFailed(failed) => Some(RunError::AllFailed(failed.clone())),
@@ -161,7 +161,7 @@ impl RunError {
         }
     }
 
-    /// Whether a file of a stored run is the reason.
+    /// Whether a file of a stored run is the cause.
     pub fn is_of_stored_file(&self) -> bool {
         use StoreError::{Damaged, Manifest, NotAJournal, NotARun, Read, Spool, Version};
         match self {
@@ -182,8 +182,8 @@ impl RunError {
         }
     }
 
-    /// Whether it ends the one case alone; `per_case`: its server is its own.
-    pub fn is_of_one_case(&self, per_case: bool) -> bool {
+    /// Whether it ends one case only. `per_case`: the case has its own managed server.
+    pub fn affects_one_case(&self, per_case: bool) -> bool {
         match self {
             RunError::Server(_) => per_case,
             RunError::TargetLost(_) | RunError::AllFailed(_) | RunError::NotRun { .. } => true,
@@ -191,14 +191,14 @@ impl RunError {
         }
     }
 
-    /// What happened in one line, without the lines of a server's log, which lies in the run folder.
+    /// The error in one line, without the lines of a server log, which is in the run folder.
     pub fn brief(&self) -> String {
-        let whole = self.to_string();
+        let message = self.to_string();
         match self {
             RunError::Server(ServerError::Early { .. } | ServerError::Late { .. } | ServerError::Ended { .. }) => {
-                whole.lines().next().unwrap_or_default().to_owned()
+                message.lines().next().unwrap_or_default().to_owned()
             }
-            _ => whole.lines().map(str::trim).collect::<Vec<_>>().join("; "),
+            _ => message.lines().map(str::trim).collect::<Vec<_>>().join("; "),
         }
     }
 }
@@ -208,7 +208,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn in_brief_lines_are_told_apart_and_logs_left_out() {
+    fn the_brief_form_joins_lines_and_leaves_out_logs() {
         let taken = RunError::from(ServerError::Taken { address: "h:1".into() });
         assert!(taken.brief().ends_with(": the run would measure that; stop it, or take another port"), "{}", taken.brief());
         let log = vec!["a secret".to_owned()];

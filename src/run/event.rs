@@ -1,107 +1,106 @@
-//! What a run says while it goes on, for whoever shows it.
+//! The events of a run, for progress displays.
 
 use crate::run::collector::live_metrics::LiveTotals;
 use crate::run::execution::stop::Level;
 use llmscen_core::early_stop::Ending;
 use std::path::PathBuf;
 
-/// One thing that happened, or a state to show.
+/// An event, or a state to display.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Event {
-    /// A dataset is being made ready, or a server.
+    /// A dataset, a model or a server is being prepared.
     Preparing(Preparing),
     /// The run folder is ready.
     Folder(PathBuf),
-    /// A round of a case begins.
+    /// A round of a case starts.
     CaseStarted {
         /// Case id.
         case: String,
         /// Its round, from 0.
         round: u32,
-        /// Its place among the parts of the run, from 0.
+        /// Index among the parts of the run, from 0.
         part: usize,
-        /// Parts of the run.
+        /// Number of parts of the run.
         parts: usize,
-        /// Requests that it will schedule, or sessions of conversations, where that is known.
+        /// Number of requests, or of sessions for conversations, if known.
         total: Option<u64>,
-        /// Seconds that it will last, where a duration bounds it.
+        /// Duration in seconds, if bounded by time.
         seconds: Option<f64>,
     },
-    /// How it stands.
+    /// Live metrics of the running round.
     Progress(Progress),
-    /// A round of a case is over.
+    /// A round of a case ended.
     CaseEnded(Progress),
-    /// What the probe of a search that has just ended says of its load.
+    /// A probe of a capacity search ended.
     Probed {
         /// Case id.
         case: String,
-        /// The probability that every limit holds there; None: the probe measured the tool, not the server.
+        /// Probability that every objective is met at this load; None: the probe is invalid.
         holds: Option<f64>,
     },
-    /// The run is over; nothing more comes.
+    /// The run is over; this is the last event.
     Done,
-    /// Something a person should know.
+    /// A note for the user.
     Note(String),
-    /// The case ends early by its own decision.
+    /// The round ends early.
     Ending(Ending),
-    /// A signal was heard: the switch stands so.
+    /// A signal was received; the level of the switch.
     Stopping(Level),
 }
 
-/// A long step before the run.
+/// A long preparation step.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Preparing {
-    /// `downloading` or `counting`, of a dataset; `starting`, of a server.
+    /// `downloading`, `counting`, `loading the model` or `starting`.
     pub what: &'static str,
-    /// `bytes` or `rows`; `s`: seconds so far.
+    /// `bytes`, `rows` or `s` (elapsed seconds).
     pub unit: &'static str,
-    /// How many so far.
+    /// Units so far.
     pub done: u64,
-    /// How many in all, where that is known.
+    /// Total units, if known.
     pub total: Option<u64>,
 }
 
 impl Preparing {
-    /// What is done to what.
+    /// The step and its object.
     pub fn words(&self) -> String {
         format!("{} the {}", self.what, if self.unit == "s" { "server" } else { "dataset" })
     }
 }
 
-/// The live figures of a round of a case. Counts and rates include its warm-up; spans leave it out once a measured request is
-/// over.
+/// The live metrics of a round. Counts and rates include the warm-up; latencies exclude it once a measured request has finished.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Progress {
-    /// Requests that are over; of conversations, sessions.
+    /// Finished requests, or sessions for conversations.
     pub done: u64,
-    /// Requests or sessions in all, where that is known.
+    /// Planned requests or sessions, if known.
     pub total: Option<u64>,
     /// Requests in flight.
     pub in_flight: u64,
-    /// Requests that failed.
+    /// Failed requests.
     pub errors: u64,
-    /// Requests finished per second since the case began.
+    /// Finished requests per second since the start of the round.
     pub rate: f64,
-    /// Token events per second since the figure before.
+    /// Token events per second since the previous event.
     pub tokens_per_s: f64,
-    /// TTFT so far, milliseconds.
+    /// Median TTFT so far, milliseconds.
     pub ttft_ms_p50: Option<f64>,
-    /// TTFT so far, milliseconds.
+    /// TTFT p99 so far, milliseconds.
     pub ttft_ms_p99: Option<f64>,
-    /// The median and the p99 of the TTFTs since the figure before, milliseconds.
+    /// Median and p99 of the TTFTs since the previous event, milliseconds.
     pub ttft_ms_latest: Option<(f64, f64)>,
-    /// Gap between two token events so far, milliseconds.
+    /// Median ITL so far, milliseconds.
     pub itl_ms_p50: Option<f64>,
-    /// Gap between two token events so far, milliseconds.
+    /// ITL p99 so far, milliseconds.
     pub itl_ms_p99: Option<f64>,
-    /// End-to-end latency so far, milliseconds.
+    /// Median end-to-end latency so far, milliseconds.
     pub e2e_ms_p50: Option<f64>,
-    /// End-to-end latency so far, milliseconds.
+    /// End-to-end latency p99 so far, milliseconds.
     pub e2e_ms_p99: Option<f64>,
-    /// Seconds since the case began.
+    /// Seconds since the start of the round.
     pub elapsed_s: f64,
-    /// Seconds left, as far as can be told.
+    /// Estimated remaining seconds.
     pub left_s: Option<f64>,
-    /// What the round has come to, warm-up told apart.
+    /// Totals of the round, with the warm-up counted separately.
     pub totals: LiveTotals,
 }

@@ -1,10 +1,10 @@
-//! Everything a case needs, made ready and checked before anything is sent.
+//! Opens and checks everything that a case needs, before the first request.
 
 use crate::run::error::RunError;
 use crate::run::event::{Event, Preparing};
 use crate::run::execution::Context;
 use crate::run::execution::stop::Level;
-use crate::run::requests::traffic_class::{TrafficClass, datasets};
+use crate::run::requests::traffic_class::{TrafficClass, distinct_datasets};
 use http::Uri;
 use llmscen_client::clock::Clock;
 use llmscen_client::counters::Gauges;
@@ -33,126 +33,153 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, Instant};
 use tokio::task::LocalSet;
 
-/// Attempts to reach a target before the run is given up, and the rest between them.
-const ATTEMPTS: u32 = 3;
-const REST: Duration = Duration::from_millis(500);
-/// While a dataset is opened, the switch is looked at this often.
-const LOOK: Duration = Duration::from_millis(50);
+/// Attempts to connect to a target, and the pause between them.
+const CONNECT_ATTEMPTS: u32 = 3;
+const CONNECT_PAUSE: Duration = Duration::from_millis(500);
+/// How often the switch is checked while a dataset is opened.
+const STOP_POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Open files besides connections.
 const SPARE_FILES: u64 = 128;
-/// Asked for where nobody knows how many connections there will be: as many as Linux gives a process unless told otherwise.
+/// Open files to ask for if the number of connections is unknown: the default maximum of Linux.
 const MANY_FILES: u64 = 1 << 20;
 
-/// One case, ready to run.
+/// A case that is ready to run.
 pub struct PreparedCase {
-    /// The kinds of its requests, in the order of its mix; one without a mix.
+    /// Traffic classes, in the order of the mix; one without a mix.
     pub classes: Vec<Arc<TrafficClass>>,
-    /// What it speaks.
+    /// Protocol of the target.
     pub protocol: Arc<dyn Protocol>,
-    /// What a reader must know of its data.
+    /// Notes on the datasets.
     pub notes: Vec<String>,
-    /// The arrivals that a replay follows.
+    /// Arrivals of a replay.
     pub arrivals: Option<Arc<[Nanos]>>,
-    /// Its sessions may have several turns, so that the text of replies is kept.
+    /// Whether sessions may have several turns, so that the text of replies is kept.
     pub conversations: bool,
-    /// The way to its target; None for the simulator, which is started with each round.
+    /// Route to the target; None for a local model, and for the simulator, which is started with each round.
     pub route: Option<Route>,
-    /// What the ids of its requests begin with: the plan's and its own.
+    /// Prefix of request ids, from the ids of plan and case.
     pub stem: String,
 }
 
+/// Prepares every case of a plan. Datasets, templates and certificates are read here, so that their errors are reported before the
+/// first request.
+///
+/// # Errors
+/// An input is unusable, or a signal came: [`RunError::Interrupted`].
+pub fn prepare_cases(plan: &Plan, context: &Context) -> Result<Vec<PreparedCase>, RunError> {
+    let mut datasets = DatasetCache::default();
+    plan.cases.iter().enumerate().map(|(index, case)| datasets.prepare_case(index, case, plan, context)).collect()
+}
+
 impl PreparedCase {
-    /// Readies every case of a plan. Datasets, templates and certificates are read here, so that their faults come first.
-    pub fn of_plan(plan: &Plan, context: &Context) -> Result<Vec<PreparedCase>, RunError> {
-        let mut store = DatasetCache::default();
-        plan.cases.iter().enumerate().map(|numbered| store.prepared(numbered, plan, context)).collect()
+    /// Adds the notes on the datasets that are known so far, sorted. Cases that share a dataset share its notes.
+    pub fn add_notes(&self, notes: &mut Vec<String>) {
+        let problems = distinct_datasets(&self.classes).into_iter().flat_map(|class| class.prompts.problems());
+        notes.extend(self.notes.iter().cloned().chain(problems));
+        notes.sort();
+        notes.dedup();
     }
 
-    fn new(case: &Case, datasets: Vec<Dataset>, log: Option<Log>, context: &Context) -> Result<PreparedCase, RunError> {
+    /// Dataset rows left out so far.
+    pub fn dropped_rows(&self) -> u64 {
+        distinct_datasets(&self.classes).iter().map(|class| class.prompts.dropped()).sum()
+    }
+
+    /// The extent of one round of this case.
+    pub fn extent(&self, case: &Case, seed: Seed) -> RoundExtent {
+        RoundExtent::new(case, seed, self.arrivals.as_ref())
+    }
+}
+
+/// The extent of one round of a case, as far as load or arrivals fix it; exact for an open loop.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct RoundExtent {
+    /// Number of sessions.
+    pub sessions: Option<u64>,
+    /// Send time of the last session.
+    pub last_due: Option<Nanos>,
+}
+
+impl RoundExtent {
+    /// `arrivals`: those that the case replays.
+    pub fn new(case: &Case, seed: Seed, arrivals: Option<&Arc<[Nanos]>>) -> RoundExtent {
+        match Schedule::of(case, seed, arrivals) {
+            Some(schedule) => {
+                let (sessions, last_due) = schedule.extent().unzip();
+                RoundExtent { sessions, last_due }
+            }
+            None => RoundExtent { sessions: case.load.planned(), last_due: None },
+        }
+    }
+}
+
+/// The datasets and traces opened so far. Cases with the same dataset share it.
+#[derive(Default)]
+pub struct DatasetCache {
+    datasets: Vec<(DatasetSpec, Dataset)>,
+    traces: TraceCache,
+}
+
+impl DatasetCache {
+    /// Prepares the case with this index in the plan.
+    ///
+    /// # Errors
+    /// As of [`prepare_cases`].
+    pub fn prepare_case(&mut self, index: usize, case: &Case, plan: &Plan, context: &Context) -> Result<PreparedCase, RunError> {
+        let class_cases = case.lines();
+        let datasets = class_cases.iter().map(|class_case| self.dataset(&class_case.dataset, plan, context));
+        let datasets: Vec<Dataset> = datasets.collect::<Result<_, _>>()?;
+        let trace = self.traces.open(case)?;
         let route = match &case.target.place {
             Place::Url(url) => Some(Route::new(url, &case.target.tls, &context.env)?),
             Place::Simulator { .. } | Place::Local(_) => None,
         };
         let protocol = protocol(case.target.api, case.request.extract.as_ref()).map_err(RunError::Protocol)?;
         let mut notes: Vec<String> = datasets.iter().flat_map(|dataset| dataset.notes.iter().cloned()).collect();
-        notes.extend(log.iter().flat_map(|log| log.notes.clone()));
-        let own = datasets.first().and_then(|dataset| dataset.prompts.arrivals());
-        let arrivals = arrivals(case, own, log.as_ref())?;
+        notes.extend(trace.iter().flat_map(|trace| trace.notes.clone()));
+        let arrivals = replayed_arrivals(case, &datasets, trace)?;
         let mut conversations = case.talks();
         for dataset in &datasets {
-            conversations = conversations || begins_with_turns(dataset.prompts.as_ref(), context)?;
+            conversations = conversations || starts_with_conversation(dataset.prompts.as_ref(), context)?;
         }
-        let lines = case.lines().into_iter().zip(datasets).enumerate();
-        let classes: Result<Vec<Arc<TrafficClass>>, RunError> = lines
-            .map(|(index, (own, dataset))| Ok(Arc::new(line(case.mix.get(index), own, dataset, protocol.as_ref())?)))
-            .collect();
-        Ok(PreparedCase { classes: classes?, protocol, notes, arrivals, conversations, route, stem: String::new() })
+        let mut classes = Vec::new();
+        for (entry, (class_case, dataset)) in class_cases.into_iter().zip(datasets).enumerate() {
+            let class = traffic_class(case.mix.get(entry), class_case, dataset, protocol.as_ref())?;
+            classes.push(Arc::new(class));
+        }
+        let stem = format!("{}-{index}", plan.id.get(..8).unwrap_or(&plan.id));
+        Ok(PreparedCase { classes, protocol, notes, arrivals, conversations, route, stem })
     }
 
-    /// Adds what a reader must know of the data, as far as it is known by now, in order. Cases that share data share its notes.
-    pub fn tell(&self, notes: &mut Vec<String>) {
-        notes.extend(self.notes.iter().cloned().chain(self.problems()));
-        notes.sort();
-        notes.dedup();
-    }
-
-    /// What a reader must know of rows that were left out, as far as they are known.
-    pub fn problems(&self) -> Vec<String> {
-        datasets(&self.classes).iter().flat_map(|line| line.prompts.problems()).collect()
-    }
-
-    /// Rows left out so far.
-    pub fn dropped(&self) -> u64 {
-        datasets(&self.classes).iter().map(|line| line.prompts.dropped()).sum()
-    }
-
-    /// How many sessions one round of this case will have, and when the last one is due, as far as the plan or the log
-    /// fixes that; exact where it is an open loop.
-    pub fn extent(&self, case: &Case, seed: Seed) -> (Option<u64>, Option<Nanos>) {
-        extent(case, seed, self.arrivals.as_ref())
+    fn dataset(&mut self, spec: &DatasetSpec, plan: &Plan, context: &Context) -> Result<Dataset, RunError> {
+        if let Some((_, dataset)) = self.datasets.iter().find(|(known, _)| known == spec) {
+            return Ok(dataset.clone());
+        }
+        let dataset = open_dataset(spec, plan, context)?;
+        self.datasets.push((spec.clone(), dataset.clone()));
+        Ok(dataset)
     }
 }
 
-fn line(entry: Option<&Entry>, case: Case, dataset: Dataset, protocol: &dyn Protocol) -> Result<TrafficClass, RunError> {
+fn traffic_class(entry: Option<&Entry>, case: Case, dataset: Dataset, protocol: &dyn Protocol) -> Result<TrafficClass, RunError> {
     let renderer = Arc::new(Renderer::new(&case, |stream| protocol.body(stream))?);
     let tokenizer = dataset.tokenizer.filter(|_| case.dataset.tokenizer.is_some());
     Ok(TrafficClass { entry: entry.cloned(), case, prompts: dataset.prompts, tokenizer, renderer })
 }
 
-/// What was opened for the cases so far.
-#[derive(Default)]
-pub struct DatasetCache {
-    opened: Vec<(DatasetSpec, Dataset)>,
-    logs: Logs,
+/// The arrivals that a case replays: those of a trace, or those of its dataset. None if it replays none.
+fn replayed_arrivals(case: &Case, datasets: &[Dataset], trace: Option<Log>) -> Result<Option<Arc<[Nanos]>>, RunError> {
+    if !matches!(case.load.shape, Shape::Replay { .. }) {
+        return Ok(None);
+    }
+    let of_dataset = || datasets.first().and_then(|dataset| dataset.prompts.arrivals());
+    trace.map(|trace| trace.arrivals).or_else(of_dataset).map(Some).ok_or(RunError::NoArrivals)
 }
 
-impl DatasetCache {
-    /// Readies a case, which has this index in the plan. Cases that share a dataset share its rows in memory.
-    ///
-    /// # Errors
-    /// As of [`PreparedCase::of_plan`].
-    pub fn prepared(&mut self, (index, case): (usize, &Case), plan: &Plan, context: &Context) -> Result<PreparedCase, RunError> {
-        let lines = case.lines();
-        let datasets: Result<Vec<Dataset>, RunError> =
-            lines.iter().map(|line| self.dataset(&line.dataset, plan, context)).collect();
-        let stem = format!("{}-{index}", plan.id.get(..8).unwrap_or(&plan.id));
-        Ok(PreparedCase { stem, ..PreparedCase::new(case, datasets?, self.logs.of(case)?, context)? })
-    }
-
-    fn dataset(&mut self, spec: &DatasetSpec, plan: &Plan, context: &Context) -> Result<Dataset, RunError> {
-        if let Some((_, dataset)) = self.opened.iter().find(|(known, _)| known == spec) {
-            return Ok(dataset.clone());
-        }
-        let dataset = open(spec, plan, context)?;
-        self.opened.push((spec.clone(), dataset.clone()));
-        Ok(dataset)
-    }
-}
-
-/// Whether the data begins with a session of several turns; the switch is looked at while its first row is being found.
-fn begins_with_turns(prompts: &dyn Prompts, context: &Context) -> Result<bool, RunError> {
-    while !prompts.ready(0, LOOK) {
+/// Whether the first session of a dataset has several turns.
+fn starts_with_conversation(prompts: &dyn Prompts, context: &Context) -> Result<bool, RunError> {
+    while !prompts.ready(0, STOP_POLL_INTERVAL) {
         if context.stop.level() > Level::Run {
             return Err(RunError::Interrupted);
         }
@@ -160,41 +187,31 @@ fn begins_with_turns(prompts: &dyn Prompts, context: &Context) -> Result<bool, R
     Ok(prompts.session(0).is_some_and(|first| first.turns.len() > 1))
 }
 
-/// As [`PreparedCase::extent`], of a case whose arrivals to replay are these.
-pub fn extent(case: &Case, seed: Seed, arrivals: Option<&Arc<[Nanos]>>) -> (Option<u64>, Option<Nanos>) {
-    match Schedule::of(case, seed, arrivals) {
-        Some(schedule) => schedule.extent().unzip(),
-        None => (case.load.planned(), None),
-    }
-}
-
-/// The arrivals that a case replays: those of a log, or the data's `own`. None where it replays none.
-pub fn arrivals(case: &Case, own: Option<Arc<[Nanos]>>, log: Option<&Log>) -> Result<Option<Arc<[Nanos]>>, RunError> {
-    if !matches!(case.load.shape, Shape::Replay { .. }) {
-        return Ok(None);
-    }
-    log.map(|log| log.arrivals.clone()).or(own).map(Some).ok_or(RunError::NoArrivals)
-}
-
-/// Logs of arrivals that were opened; the cases that name one share it.
+/// The traces of arrivals opened so far. Cases with the same trace share it.
 #[derive(Default)]
-pub struct Logs(Vec<(TraceFile, bool, Log)>);
+pub struct TraceCache(Vec<OpenedTrace>);
 
-impl Logs {
-    /// The log that a case replays from a file of its own.
+struct OpenedTrace {
+    file: TraceFile,
+    strict: bool,
+    trace: Log,
+}
+
+impl TraceCache {
+    /// The trace that a case replays; None if it replays none, or the arrivals of its dataset.
     ///
     /// # Errors
-    /// A file that cannot be read, or that holds no arrival.
-    pub fn of(&mut self, case: &Case) -> Result<Option<Log>, RunError> {
+    /// The file cannot be read, or has no arrivals.
+    pub fn open(&mut self, case: &Case) -> Result<Option<Log>, RunError> {
         let replays = matches!(case.load.shape, Shape::Replay { .. });
         let Some(file) = case.trace.as_ref().filter(|_| replays) else { return Ok(None) };
         let strict = case.dataset.strict;
-        if let Some((.., log)) = self.0.iter().find(|(known, how, _)| known == file && *how == strict) {
-            return Ok(Some(log.clone()));
+        if let Some(opened) = self.0.iter().find(|opened| opened.file == *file && opened.strict == strict) {
+            return Ok(Some(opened.trace.clone()));
         }
-        let log = llmscen_datasets::trace_log(file.path.as_ref(), &file.spec, strict)?;
-        self.0.push((file.clone(), strict, log.clone()));
-        Ok(Some(log))
+        let trace = llmscen_datasets::trace_log(file.path.as_ref(), &file.spec, strict)?;
+        self.0.push(OpenedTrace { file: file.clone(), strict, trace: trace.clone() });
+        Ok(Some(trace))
     }
 }
 
@@ -206,11 +223,13 @@ struct Dataset {
     notes: Vec<String>,
 }
 
-/// Opens a dataset on a thread of its own: a download can take long, and the switch must not wait for it.
-fn open(spec: &DatasetSpec, plan: &Plan, context: &Context) -> Result<Dataset, RunError> {
-    // Where the data of a case ends is for its rounds to say: each begins behind the rows of the one before.
+/// Opens a dataset on a separate thread, so that a signal can interrupt a long download.
+fn open_dataset(spec: &DatasetSpec, plan: &Plan, context: &Context) -> Result<Dataset, RunError> {
+    // The rounds apply `on_exhausted` themselves: each starts after the rows of the one before.
     let spec = DatasetSpec { on_exhausted: OnExhausted::Cycle, ..spec.clone() };
-    let (seed, cache, events) = (plan.seed, context.cache.clone(), context.events.clone());
+    let seed = plan.seed;
+    let cache = context.cache.clone();
+    let events = context.events.clone();
     let (sender, receiver) = mpsc::channel();
     let work = move || {
         let opened = llmscen_datasets::open(&spec, seed, 0, &cache, &|progress| {
@@ -223,7 +242,7 @@ fn open(spec: &DatasetSpec, plan: &Plan, context: &Context) -> Result<Dataset, R
     };
     std::thread::Builder::new().name("dataset".into()).spawn(work).map_err(RunError::Thread)?;
     let opened = loop {
-        match receiver.recv_timeout(LOOK) {
+        match receiver.recv_timeout(STOP_POLL_INTERVAL) {
             Ok(opened) => break opened?,
             Err(RecvTimeoutError::Disconnected) => return Err(RunError::Panicked("dataset")),
             Err(RecvTimeoutError::Timeout) if context.stop.level() > Level::Run => return Err(RunError::Interrupted),
@@ -233,132 +252,149 @@ fn open(spec: &DatasetSpec, plan: &Plan, context: &Context) -> Result<Dataset, R
     Ok(Dataset { prompts: opened.prompts.into(), tokenizer: opened.tokenizer, notes: opened.notes })
 }
 
-/// Opens a connection to every distinct target that runs already, and closes it again. Nothing is posted. The prepared cases are those of
-/// the cases.
+/// Opens and closes one connection to every distinct target, except managed servers, which do not run yet. No request is sent.
+///
+/// # Errors
+/// A target cannot be reached, or a signal came.
 pub fn reach_all(cases: &[Case], prepared_cases: &[PreparedCase], context: &Context) -> Result<(), RunError> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(RunError::Thread)?;
     let running = cases.iter().zip(prepared_cases).filter(|(case, _)| case.target.server.is_none());
-    let reached = LocalSet::new().block_on(&runtime, reach_each(running, context));
-    // A name that is still being resolved must not be waited for.
+    let reached = LocalSet::new().block_on(&runtime, reach_targets(running, context));
+    // A host name may still be resolving; do not wait for it.
     runtime.shutdown_background();
     reached
 }
 
-async fn reach_each<'a>(cases: impl Iterator<Item = (&'a Case, &'a PreparedCase)>, context: &Context) -> Result<(), RunError> {
+/// The same for the managed server of one case, which has just been started.
+///
+/// # Errors
+/// As of [`reach_all`].
+pub async fn reach_started(case: &Case, prepared: &PreparedCase, context: &Context) -> Result<(), RunError> {
+    reach_targets(std::iter::once((case, prepared)), context).await
+}
+
+async fn reach_targets<'a>(cases: impl Iterator<Item = (&'a Case, &'a PreparedCase)>, context: &Context) -> Result<(), RunError> {
     let mut reached: Vec<&str> = Vec::new();
     for (case, prepared) in cases {
-        let (Place::Url(url), Some(route)) = (&case.target.place, &prepared.route) else { continue };
+        let Place::Url(url) = &case.target.place else { continue };
         if !reached.contains(&url.as_str()) {
-            reach(&case.target, prepared, (url, route), context).await?;
+            reach_target(&case.target, url, prepared, context).await?;
             reached.push(url);
         }
     }
     Ok(())
 }
 
-/// Likewise the target of one case, which has just been started.
-pub async fn reach_started(case: &Case, prepared: &PreparedCase, context: &Context) -> Result<(), RunError> {
-    reach_each(std::iter::once((case, prepared)), context).await
+async fn reach_target(target: &Target, url: &str, prepared: &PreparedCase, context: &Context) -> Result<(), RunError> {
+    let start = Instant::now();
+    let Some(client) = http_client(target, prepared, start)? else { return Ok(()) };
+    let connected = tokio::select! {
+        biased;
+        () = context.stop.reached(Level::Drain) => return Err(RunError::Interrupted),
+        connected = connect(&client) => connected,
+    };
+    connected.map_err(|(attempts, failure)| RunError::Unreachable {
+        url: Redactor::of(target).clean(url),
+        failure,
+        attempts,
+        seconds: start.elapsed().as_secs_f64(),
+    })
 }
 
-/// An engine for what is asked besides the requests of a round.
-pub(crate) fn engine(target: &Target, prepared: &PreparedCase, route: &Route, began: Instant) -> Result<Http, RunError> {
+/// Tries to open a connection. The error is the number of attempts and the failure of the last one. A connect timeout is not tried
+/// again: that would only take as long once more.
+async fn connect(client: &Http) -> Result<(), (u32, Failure)> {
+    let mut attempt = 1;
+    loop {
+        match client.reach().await {
+            Ok(()) => return Ok(()),
+            Err(failure) if attempt == CONNECT_ATTEMPTS || failure.kind == FailureKind::TimeoutConnect => {
+                return Err((attempt, failure));
+            }
+            Err(_) => tokio::time::sleep(CONNECT_PAUSE).await,
+        }
+        attempt += 1;
+    }
+}
+
+/// A client for requests outside of rounds; None without a route.
+fn http_client(target: &Target, prepared: &PreparedCase, start: Instant) -> Result<Option<Http>, RunError> {
+    let Some(route) = &prepared.route else { return Ok(None) };
     let setting = Setting {
-        clock: Clock::starting(began),
+        clock: Clock::starting(start),
         gauges: Arc::new(Gauges::default()),
         protocol: prepared.protocol.clone(),
         keep_text: false,
         keep_bodies: false,
         manners: Default::default(),
     };
-    Ok(Http::new(target, route, setting)?)
+    Ok(Some(Http::new(target, route, setting)?))
 }
 
-async fn reach(
-    target: &Target,
-    prepared: &PreparedCase,
-    (url, route): (&str, &Route),
-    context: &Context,
-) -> Result<(), RunError> {
-    let began = Instant::now();
-    let engine = engine(target, prepared, route, began)?;
-    let tried = tokio::select! {
-        biased;
-        () = context.stop.reached(Level::Drain) => return Err(RunError::Interrupted),
-        tried = attempt(&engine) => tried,
-    };
-    tried.map_err(|(attempts, failure)| RunError::Unreachable {
-        url: Redactor::of(target).clean(url),
-        failure,
-        attempts,
-        seconds: began.elapsed().as_secs_f64(),
-    })
-}
-
-/// Tries to open a connection; the error is the last attempt's, with its number. Where nobody answers within the
-/// connect timeout, another attempt would only take as long again.
-async fn attempt(engine: &Http) -> Result<(), (u32, Failure)> {
-    let mut number = 1;
-    loop {
-        match engine.reach().await {
-            Ok(()) => return Ok(()),
-            Err(failure) if number == ATTEMPTS || failure.kind == FailureKind::TimeoutConnect => return Err((number, failure)),
-            Err(_) => tokio::time::sleep(REST).await,
-        }
-        number += 1;
-    }
-}
-
-/// Every URL of a plan without its secrets, and the proxy in front of it in words; `env` holds the proxy variables.
+/// Every URL of a plan without its secrets, and its proxy in words; `env`: the proxy variables.
 pub fn describe_targets(plan: &Plan, env: &BTreeMap<String, String>) -> BTreeMap<String, String> {
-    let urls = plan.cases.iter().filter_map(|case| match &case.target.place {
-        Place::Url(url) => Some((&case.target, url)),
-        Place::Simulator { .. } | Place::Local(_) => None,
-    });
-    let proxy = |url: &str| proxy_for(&url.parse::<Uri>().ok()?, env).map(|proxy| format!("through the proxy {proxy}"));
-    urls.map(|(target, url)| (Redactor::of(target).clean(&shown(url)), proxy(url).unwrap_or_default())).collect()
+    let mut targets = BTreeMap::new();
+    for case in &plan.cases {
+        let Place::Url(url) = &case.target.place else { continue };
+        let proxy = url.parse::<Uri>().ok().and_then(|uri| proxy_for(&uri, env));
+        let proxy = proxy.map(|proxy| format!("through the proxy {proxy}")).unwrap_or_default();
+        targets.insert(Redactor::of(&case.target).clean(&shown(url)), proxy);
+    }
+    targets
 }
 
-/// Notes which models the target of a case serves, where one of its requests was answered with 404 and it was not asked before.
+/// Lists the models that the target of a case serves in `served`, by its URL, if a request failed with 404 (`not_found`) and the target
+/// is not in the list yet.
 pub fn list_models(case: &Case, prepared: &PreparedCase, not_found: bool, served: &mut BTreeMap<String, Vec<String>>) {
-    let (Place::Url(url), Some(route)) = (&case.target.place, &prepared.route) else { return };
+    let Place::Url(url) = &case.target.place else { return };
     let url = Redactor::of(&case.target).clean(url);
-    if served.contains_key(&url) || !not_found {
+    if !not_found || served.contains_key(&url) {
         return;
     }
     let Ok(runtime) = tokio::runtime::Builder::new_current_thread().enable_all().build() else { return };
-    let asked = async { engine(&case.target, prepared, route, Instant::now()).ok()?.served_models().await };
-    let names = LocalSet::new().block_on(&runtime, asked);
+    let models = async { http_client(&case.target, prepared, Instant::now()).ok()??.served_models().await };
+    let names = LocalSet::new().block_on(&runtime, models);
     runtime.shutdown_background();
-    // An empty list is kept too: the target is asked once.
+    // An empty list is stored too, so that the request is sent once.
     served.insert(url, names.unwrap_or_default());
 }
 
 /// Raises the limit on open files to what the plan needs.
 pub(crate) fn raise_open_file_limit(plan: &Plan) -> Result<(), RunError> {
-    let (wanted, connections) = plan.cases.iter().map(open_files).max().unwrap_or_default();
-    let allowed = allow_open_files(if plan.cases.iter().any(boundless) { wanted.max(MANY_FILES) } else { wanted });
-    if allowed >= wanted { Ok(()) } else { Err(RunError::OpenFiles { connections, wanted, allowed }) }
+    let needed = plan.cases.iter().map(open_files).max().unwrap_or_default();
+    let unbounded = plan.cases.iter().any(has_unbounded_connections);
+    let wanted = if unbounded { needed.files.max(MANY_FILES) } else { needed.files };
+    let allowed = allow_open_files(wanted);
+    if allowed >= needed.files {
+        return Ok(());
+    }
+    Err(RunError::OpenFiles { connections: needed.connections, wanted: needed.files, allowed })
 }
 
-/// Whether its connections are as many as are in flight, and nothing bounds those.
-fn boundless(case: &Case) -> bool {
+/// Whether nothing bounds the number of requests in flight, and so of connections.
+fn has_unbounded_connections(case: &Case) -> bool {
     !case.load.shape.closed() && case.load.max_in_flight.is_none()
 }
 
-/// Open files that a case needs at the most, and the connections among them: one file each, two where the simulator in
-/// this process holds the other end.
-fn open_files(case: &Case) -> (u64, u64) {
+/// Maximum number of open files of a case.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+struct OpenFiles {
+    files: u64,
+    connections: u64,
+}
+
+/// A connection is one open file, or two with the simulator, which holds the other end in this process.
+fn open_files(case: &Case) -> OpenFiles {
     let connections = match (&case.load.shape, case.load.max_in_flight) {
         (Shape::Burst, None) => case.load.planned().unwrap_or(0),
-        (shape, most) => u64::from(shape.users().or(most).unwrap_or(0)),
+        (shape, limit) => u64::from(shape.users().or(limit).unwrap_or(0)),
     };
-    let ends = match case.target.place {
+    let files_per_connection = match case.target.place {
         Place::Url(_) => 1,
         Place::Local(_) => 0,
         Place::Simulator { .. } => 2,
     };
-    (connections * ends + SPARE_FILES, connections)
+    OpenFiles { files: connections * files_per_connection + SPARE_FILES, connections }
 }
 
 #[cfg(test)]
@@ -375,15 +411,17 @@ mod tests {
     }
 
     #[test]
-    fn only_a_load_that_nothing_bounds_asks_for_every_file() {
+    fn only_an_unbounded_load_needs_the_maximum_of_files() {
         let url = "{ url: \"http://h/v1/chat/completions\", model: m }";
-        let of = |load| boundless(&plan(url, load).cases[0]);
-        assert!(of("{ rate: 5/s, duration: 9s }"));
-        assert!(!of("{ rate: 5/s, duration: 9s, max_in_flight: 7 }") && !of("{ concurrency: 8, requests: 9 }"));
+        let is_unbounded = |load| has_unbounded_connections(&plan(url, load).cases[0]);
+        assert!(is_unbounded("{ rate: 5/s, duration: 9s }"));
+        assert!(
+            !is_unbounded("{ rate: 5/s, duration: 9s, max_in_flight: 7 }") && !is_unbounded("{ concurrency: 8, requests: 9 }")
+        );
     }
 
     #[test]
-    fn a_connection_is_one_open_file_and_two_where_the_simulator_is_in_this_process() {
+    fn a_connection_is_one_open_file_and_two_with_the_simulator() {
         let url = "{ url: \"http://h/v1/chat/completions\", model: m }";
         for (target, load, files) in [
             (url, "{ concurrency: 1000, requests: 5000 }", 1000),
@@ -391,7 +429,7 @@ mod tests {
             (url, "{ rate: burst, requests: 300, warmup: 20 }", 320),
             (url, "{ rate: 5/s, duration: 9s, max_in_flight: 7 }", 7),
         ] {
-            assert_eq!(open_files(&plan(target, load).cases[0]).0 - SPARE_FILES, files, "{load}");
+            assert_eq!(open_files(&plan(target, load).cases[0]).files - SPARE_FILES, files, "{load}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Renders calls ahead of their time, in order, on a thread of its own.
+//! Renders requests ahead of their send times, in order, on a separate thread.
 
 pub(crate) mod client_cancel;
 pub(crate) mod conversation;
@@ -10,7 +10,7 @@ use crate::run::error::RunError;
 use crate::run::execution::stop::{Level, Stop};
 use crate::run::prepare::PreparedCase;
 use crate::run::requests::client_cancel::draw_client_cancel;
-use crate::run::requests::conversation::opening;
+use crate::run::requests::conversation::prepare_first_turn;
 use crate::run::requests::traffic_class::TrafficClass;
 use crate::run::requests::turn_renderer::turn_count;
 use async_channel::{Receiver, Sender, TrySendError, bounded};
@@ -34,85 +34,97 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// Bytes of rendered bodies that wait at the most.
-const AHEAD_BYTES: usize = 64 << 20;
-/// Calls that wait at the least and at the most, whatever their size.
-const AHEAD_CALLS: RangeInclusive<usize> = 16..=4096;
-/// A burst is due all at once, so all of it waits, up to this.
-const BURST_CALLS: usize = 65_536;
-/// While calls are made ready, the switch is looked at this often.
-const LOOK: Duration = Duration::from_millis(50);
-/// Rest once the queue is full and a call was taken: to wake this thread for each one would cost a worker more than a short
-/// request does.
-const GATHER: Duration = Duration::from_millis(1);
-/// Waits for data, all together, before the round begins with what is ready.
-const PATIENCE: Duration = Duration::from_secs(1);
+/// Maximum size of the queued request bodies.
+const MAX_QUEUED_BYTES: usize = 64 << 20;
+/// Minimum and maximum number of queued requests, whatever their size.
+const QUEUED_REQUESTS: RangeInclusive<usize> = 16..=4096;
+/// Maximum for a burst, which is due all at once.
+const QUEUED_BURST_REQUESTS: usize = 65_536;
+/// How often the switch is checked while requests are rendered.
+const STOP_POLL_INTERVAL: Duration = Duration::from_millis(50);
+/// Pause after a full queue has free capacity again. To wake this thread for each request would cost a worker more than a short request
+/// does.
+const REFILL_PAUSE: Duration = Duration::from_millis(1);
+/// Time to wait for dataset rows before the round starts with the requests rendered so far.
+const MAX_DATA_WAIT: Duration = Duration::from_secs(1);
 
 /// Generates the requests of a round, in order.
 pub struct RequestGenerator {
     classes: Vec<ClassSource>,
-    /// Whose each request is.
+    /// Assigns requests to the entries of the mix.
     deal: Deal,
-    /// The plan of an open loop; None: a closed one.
+    /// Send times of an open loop; None for a closed loop.
     schedule: Option<Schedule>,
-    /// Calls at the most, where that is known.
-    most: Option<u64>,
-    /// Everything is due at time zero.
+    /// Maximum number of requests, if known.
+    limit: Option<u64>,
+    /// Whether all requests are due at time zero.
     burst: bool,
-    /// Sessions may have several turns: replies are kept for it.
+    /// Whether sessions may have several turns.
     conversations: bool,
-    /// The next call's number.
+    /// Number of the next request.
     seq: u64,
     next: Option<PlannedRequest>,
-    /// Sessions before the end of the data, once it has been reached before that of the plan.
+    /// Number of sessions before the end of the dataset, if that came before the end of the load.
     data_ended: Option<u64>,
 }
 
-/// What the calls of one class are made of.
-struct ClassSource {
-    class: Arc<TrafficClass>,
-    /// The prompts, by the number among the class's requests.
-    prompts: Arc<dyn Prompts>,
-    /// Seed of the class's round.
-    seed: Seed,
+/// One traffic class in one round.
+pub(crate) struct ClassSource {
+    pub class: Arc<TrafficClass>,
+    /// The prompts, by the number of the request within the class.
+    pub prompts: Arc<dyn Prompts>,
+    /// Seed of the class in this round.
+    pub seed: Seed,
 }
 
-/// A call that is still to be made.
+impl ClassSource {
+    /// The sources of a round from its classes, the prompts of each, and the seed of the round.
+    pub fn new_all(classes: &[Arc<TrafficClass>], prompts: &[Arc<dyn Prompts>], round: Seed) -> Vec<ClassSource> {
+        let source = |(class, prompts): (&Arc<TrafficClass>, &Arc<dyn Prompts>)| ClassSource {
+            class: class.clone(),
+            prompts: prompts.clone(),
+            seed: class.seed(round),
+        };
+        classes.iter().zip(prompts).map(source).collect()
+    }
+}
+
+/// A request before it is rendered.
 #[derive(Clone, Copy)]
 struct PlannedRequest {
-    place: RequestPosition,
+    position: RequestPosition,
     due: Option<(Nanos, Phase)>,
 }
 
-/// A request's place among the case's.
+/// The position of a request among those of its case.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RequestPosition {
-    /// Its number, or its session's.
+    /// Number of the request, or of its session.
     pub seq: u64,
-    /// Its turn, from 0.
+    /// Turn, from 0.
     pub turn: u32,
     /// Turns of the session.
     pub turns: u32,
-    /// Its entry of the mix, from 0.
+    /// Entry of the mix, from 0.
     pub entry: usize,
-    /// Its number, or its session's, among those of its entry.
+    /// Number of the request, or of its session, among those of its entry.
     pub number: u64,
 }
 
-/// A rendered prompt as a call.
-pub fn call(
+/// The request of a prompt, from its rendered body.
+pub fn build_call(
     prompt: Prompt,
-    place: RequestPosition,
+    position: RequestPosition,
     rendered: Rendered,
     due: Option<(Nanos, Phase)>,
     leave: Option<Leave>,
 ) -> Call {
     Call {
-        seq: place.seq,
-        turn: place.turn,
-        turns: place.turns,
-        entry: place.entry,
-        number: place.number,
+        seq: position.seq,
+        turn: position.turn,
+        turns: position.turns,
+        entry: position.entry,
+        number: position.number,
         group: prompt.group,
         headers: prompt.headers,
         due,
@@ -128,20 +140,17 @@ pub fn call(
 }
 
 impl RequestGenerator {
-    /// Generates the requests of one round of a case; `prompts` are those of each class.
+    /// The generator of one round of a case; `prompts`: those of each class.
     pub fn new(case: &Case, prepared: &PreparedCase, prompts: &[Arc<dyn Prompts>], seed: Seed) -> RequestGenerator {
         let schedule = Schedule::of(case, seed, prepared.arrivals.as_ref());
-        // A warm-up span has no count of its own: the quota ends such a case, not the request queue.
+        // The number of requests of a warm-up by time is unknown: the quota ends such a case, not the request queue.
         let counted = matches!(case.load.warmup, Warmup::Requests(_));
-        let most = if schedule.is_some() || !counted || case.load.requests.is_none() { None } else { case.load.planned() };
-        let classes = prepared.classes.iter().zip(prompts);
+        let limit = if schedule.is_some() || !counted || case.load.requests.is_none() { None } else { case.load.planned() };
         RequestGenerator {
-            classes: classes
-                .map(|(class, own)| ClassSource { class: class.clone(), prompts: own.clone(), seed: class.seed(seed) })
-                .collect(),
+            classes: ClassSource::new_all(&prepared.classes, prompts, seed),
             deal: Deal::new(&case.mix, seed),
             schedule,
-            most,
+            limit,
             burst: case.load.shape == Shape::Burst,
             conversations: prepared.conversations,
             seq: 0,
@@ -150,121 +159,117 @@ impl RequestGenerator {
         }
     }
 
-    /// The next call's place; None at the end of the plan.
-    fn slot(&mut self) -> Option<PlannedRequest> {
+    /// The next request; None at the end of the load.
+    fn plan_next(&mut self) -> Option<PlannedRequest> {
         if self.next.is_none() {
             let (due, planned) = match &mut self.schedule {
                 Some(schedule) => schedule.next().map(|due| (Some((due.at, due.phase)), due.entry))?,
-                None if self.most.is_some_and(|most| self.seq >= most) => return None,
+                None if self.limit.is_some_and(|limit| self.seq >= limit) => return None,
                 None => (None, None),
             };
             let (entry, number) = self.deal.next(planned);
-            let place = RequestPosition { seq: self.seq, entry, number, ..RequestPosition::default() };
-            self.next = Some(PlannedRequest { place, due });
+            let position = RequestPosition { seq: self.seq, entry, number, ..RequestPosition::default() };
+            self.next = Some(PlannedRequest { position, due });
             self.seq += 1;
         }
         self.next
     }
 
-    /// Whether the next call can be made at once; waits for that, for so long at the most.
-    fn ready(&mut self, most: Duration) -> bool {
-        let Some(PlannedRequest { place, .. }) = self.slot() else { return true };
-        self.classes.get(place.entry).is_none_or(|own| own.prompts.ready(place.number, most))
+    /// Whether the next request can be rendered at once; waits for its dataset row up to `timeout`.
+    fn is_ready(&mut self, timeout: Duration) -> bool {
+        let Some(PlannedRequest { position, .. }) = self.plan_next() else { return true };
+        self.classes.get(position.entry).is_none_or(|source| source.prompts.ready(position.number, timeout))
     }
 
-    /// Bytes of the longest first body among the entries of a mix: what is kept ahead must fit if they come in a row.
-    fn widest(&self, stop: &Stop) -> Result<usize, RunError> {
-        let mut widest = 0;
+    /// Size in bytes of the longest first body among the entries of a mix: requests of that entry may follow each other.
+    fn longest_body(&self, stop: &Stop) -> Result<usize, RunError> {
+        let mut longest = 0;
         for ClassSource { class, prompts, seed } in self.classes.iter().filter(|_| self.classes.len() > 1) {
-            wait(|| prompts.ready(0, LOOK), stop)?;
+            wait_until(|| prompts.ready(0, STOP_POLL_INTERVAL), stop)?;
             if let Some(first) = prompts.session(0).and_then(|session| session.turns.into_iter().next()) {
-                widest = widest.max(class.renderer.body(&opening(first), 0, *seed)?.bytes.len());
+                longest = longest.max(class.renderer.body(&prepare_first_turn(first), 0, *seed)?.bytes.len());
             }
         }
-        Ok(widest)
+        Ok(longest)
     }
 
-    /// The next call; None at the end of the plan or the data.
-    fn call(&mut self) -> Result<Option<Call>, RunError> {
-        let Some(PlannedRequest { place, due }) = self.slot() else { return Ok(None) };
+    /// Renders the next request; None at the end of the load or of the dataset.
+    fn render_next(&mut self) -> Result<Option<Call>, RunError> {
+        let Some(PlannedRequest { position, due }) = self.plan_next() else { return Ok(None) };
         self.next = None;
-        let Some(ClassSource { class, prompts, seed }) = self.classes.get(place.entry) else { return Ok(None) };
-        let Some(session) = prompts.session(place.number).filter(|session| !session.turns.is_empty()) else {
+        let Some(ClassSource { class, prompts, seed }) = self.classes.get(position.entry) else { return Ok(None) };
+        let Some(session) = prompts.session(position.number).filter(|session| !session.turns.is_empty()) else {
             if let Some(fault) = prompts.fault() {
                 return Err(RunError::Data(fault));
             }
-            return match class.case.dataset.on_exhausted {
-                OnExhausted::Fail => Err(RunError::Exhausted { rows: place.number }),
-                OnExhausted::Cycle | OnExhausted::Stop => {
-                    self.data_ended = Some(place.seq);
-                    Ok(None)
-                }
-            };
+            if class.case.dataset.on_exhausted == OnExhausted::Fail {
+                return Err(RunError::Exhausted { rows: position.number });
+            }
+            self.data_ended = Some(position.seq);
+            return Ok(None);
         };
         let turns = turn_count(&session, class.case.dataset.turns.as_ref());
         if turns > 1 && !self.conversations {
-            return Err(RunError::Conversation { seq: place.number, turns });
+            return Err(RunError::Conversation { seq: position.number, turns });
         }
-        let mut prompt = session.turns.into_iter().next().map(opening).unwrap_or_default();
+        let mut prompt = session.turns.into_iter().next().map(prepare_first_turn).unwrap_or_default();
         prompt.group = class.group(prompt.group);
-        let rendered = class.renderer.body(&prompt, place.number, *seed)?;
-        let place = RequestPosition { turns, ..place };
-        let leave = draw_client_cancel(class.case.request.cancel.as_ref(), *seed, place, &prompt.fields);
-        Ok(Some(call(prompt, place, rendered, due, leave)))
+        let rendered = class.renderer.body(&prompt, position.number, *seed)?;
+        let position = RequestPosition { turns, ..position };
+        let leave = draw_client_cancel(class.case.request.cancel.as_ref(), *seed, position, &prompt.fields);
+        Ok(Some(build_call(prompt, position, rendered, due, leave)))
     }
 }
 
-/// The first call of a round.
+/// Renders the first request of a round.
 ///
 /// # Errors
-/// It cannot be made; or the switch came first: [`RunError::Interrupted`].
-pub fn first_call(mut generator: RequestGenerator, stop: &Stop) -> Result<Call, RunError> {
-    wait(|| generator.ready(LOOK), stop)?;
-    generator.call()?.ok_or(RunError::NothingToSend)
+/// It cannot be rendered, or `stop` was pressed: [`RunError::Interrupted`].
+pub fn render_first(generator: &mut RequestGenerator, stop: &Stop) -> Result<Call, RunError> {
+    wait_until(|| generator.is_ready(STOP_POLL_INTERVAL), stop)?;
+    generator.render_next()?.ok_or(RunError::NothingToSend)
 }
 
-/// A running request queue: where workers take their calls from.
+/// The queue from which workers take requests, and the thread that fills it.
 pub struct RequestQueue {
-    /// A queue per worker; clones of one shared queue in a closed loop, so that a faster worker takes more.
+    /// One queue per worker. In a closed loop these are clones of one queue, so that a faster worker takes more requests.
     pub queues: Vec<Receiver<Call>>,
     thread: JoinHandle<Result<Option<u64>, RunError>>,
 }
 
 impl RequestQueue {
-    /// Starts rendering and returns when as much is ready as is kept ahead, or everything there is, or the switch is
-    /// pressed.
+    /// Starts rendering. Returns when the queue is full, when all requests are rendered, or when `stop` is pressed.
     pub fn start(mut generator: RequestGenerator, workers: usize, stop: &Stop) -> Result<RequestQueue, RunError> {
-        wait(|| generator.ready(LOOK), stop)?;
-        let Some(first) = generator.call()? else { return Err(RunError::NothingToSend) };
-        let fit = AHEAD_BYTES / generator.widest(stop)?.max(first.body.len()).max(1);
-        let most = if generator.burst { BURST_CALLS } else { *AHEAD_CALLS.end() };
-        let ahead = fit.clamp(*AHEAD_CALLS.start(), most);
+        let first = render_first(&mut generator, stop)?;
+        let fitting = MAX_QUEUED_BYTES / generator.longest_body(stop)?.max(first.body.len()).max(1);
+        let most = if generator.burst { QUEUED_BURST_REQUESTS } else { *QUEUED_REQUESTS.end() };
+        let capacity = fitting.clamp(*QUEUED_REQUESTS.start(), most);
         let queues = if generator.schedule.is_some() { workers } else { 1 };
-        let (senders, receivers): (Vec<_>, Vec<_>) = (0..queues).map(|_| bounded(ahead.div_ceil(queues))).unzip();
-        let (ready, enough) = mpsc::channel();
+        let (senders, receivers): (Vec<_>, Vec<_>) = (0..queues).map(|_| bounded(capacity.div_ceil(queues))).unzip();
+        let (ready, is_ready) = mpsc::channel();
         let thread = std::thread::Builder::new().name("requests".into()).spawn(move || {
             stand_behind();
-            fill(generator, first, &senders, ready)
+            fill_queues(generator, first, &senders, ready)
         });
         let thread = thread.map_err(RunError::Thread)?;
-        // The other end is dropped when enough is ready, or when the thread ended; `finish` tells how.
-        while stop.level() == Level::Run && enough.recv_timeout(LOOK) == Err(RecvTimeoutError::Timeout) {}
+        // The sender is dropped when enough requests are rendered or the thread has ended; `finish` returns its error.
+        while stop.level() == Level::Run && is_ready.recv_timeout(STOP_POLL_INTERVAL) == Err(RecvTimeoutError::Timeout) {}
         Ok(RequestQueue { queues: receivers.iter().cycle().take(workers).cloned().collect(), thread })
     }
 
-    /// Ends the request queue, whatever it still had. The number of sessions before the end of the data, where that came before the end
-    /// of the plan.
+    /// Ends the queue and discards its requests. Returns the number of sessions before the end of the dataset, if that came before
+    /// the end of the load.
     ///
     /// # Errors
-    /// Not all that was asked for could be rendered.
+    /// A request could not be rendered.
     pub fn finish(self) -> Result<Option<u64>, RunError> {
         drop(self.queues);
         self.thread.join().map_err(|_| RunError::Panicked("requests"))?
     }
 }
 
-/// Waits until something is ready, or the switch is pressed.
-fn wait(mut ready: impl FnMut() -> bool, stop: &Stop) -> Result<(), RunError> {
+/// Waits until `ready` returns true or the switch is pressed.
+fn wait_until(mut ready: impl FnMut() -> bool, stop: &Stop) -> Result<(), RunError> {
     while !ready() {
         if stop.level() > Level::Run {
             return Err(RunError::Interrupted);
@@ -273,7 +278,7 @@ fn wait(mut ready: impl FnMut() -> bool, stop: &Stop) -> Result<(), RunError> {
     Ok(())
 }
 
-fn fill(
+fn fill_queues(
     mut generator: RequestGenerator,
     first: Call,
     queues: &[Sender<Call>],
@@ -292,25 +297,25 @@ fn fill(
                 if queue.send_blocking(call).is_err() {
                     return Ok(None);
                 }
-                std::thread::sleep(GATHER);
+                std::thread::sleep(REFILL_PAUSE);
             }
         }
         loop {
             let began = Instant::now();
-            let here = generator.ready(LOOK);
+            let has_data = generator.is_ready(STOP_POLL_INTERVAL);
             waited += began.elapsed();
-            if waited >= PATIENCE {
+            if waited >= MAX_DATA_WAIT {
                 ready.take();
             }
-            if here {
+            if has_data {
                 break;
             }
-            // Rows that are still being read must not keep a round from its end, nor for long from its beginning.
+            // A slow dataset must not delay the end of a round.
             if queues.iter().all(Sender::is_closed) {
                 return Ok(None);
             }
         }
-        next = generator.call()?;
+        next = generator.render_next()?;
     }
     Ok(generator.data_ended)
 }

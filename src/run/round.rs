@@ -3,7 +3,7 @@
 mod preconnect;
 pub mod telemetry;
 
-use crate::run::audit::many;
+use crate::run::audit::decisive_late_count;
 use crate::run::collector::body_recorder::BodyRecorder;
 use crate::run::collector::early_stop::EarlyStop;
 use crate::run::collector::futility_stop::FutilityStop;
@@ -12,7 +12,7 @@ use crate::run::collector::tally::Tally;
 use crate::run::collector::{Collector, CollectorState};
 use crate::run::error::RunError;
 use crate::run::execution::Context;
-use crate::run::execution::local_model::{LogitsWriter, describe_local, local_session, open_engine};
+use crate::run::execution::local_model::{LocalRound, LogitsWriter};
 use crate::run::execution::managed_server::ManagedProcess;
 use crate::run::execution::panics::{self, Sending};
 use crate::run::execution::stop::{Level, Stop};
@@ -20,16 +20,17 @@ use crate::run::outputs::recover::measured_from;
 use crate::run::prepare::PreparedCase;
 use crate::run::requests::row_usage::{self, SentRows};
 use crate::run::requests::traffic_class::{MixAssignment, RowStride, strided_prompts, tokenizers};
-use crate::run::requests::turn_renderer::{TurnRenderer, TurnRequest, TurnSource};
-use crate::run::requests::{RequestGenerator, RequestQueue};
-use crate::run::round::preconnect::{connections_needed, connections_needed_in_all, lead_time};
+use crate::run::requests::turn_renderer::{TurnRenderer, TurnRequest};
+use crate::run::requests::{ClassSource, RequestGenerator, RequestQueue};
+use crate::run::round::preconnect::{connections_needed, connections_of_all_workers, lead_time};
 use crate::run::round::telemetry::Observer;
-use crate::run::worker::concurrency_limit::{BatchBarrier, ConcurrencyLimit};
+use crate::run::worker::concurrency_limit::ConcurrencyLimit;
+use crate::run::worker::engine::Engine;
 use crate::run::worker::handle::{WorkerHandle, WorkerReport, total_counters, worker_count};
 use crate::run::worker::session_runner::SessionRunner;
 use crate::run::worker::target_health::{FailFast, TargetHealth};
 use crate::run::worker::timer::Timer;
-use crate::run::worker::{InFlightLimit, Worker};
+use crate::run::worker::{SharedState, Worker};
 use crate::store::journal::Writer;
 use crate::store::{Record, RunDir};
 use async_channel::{Receiver, Sender, bounded};
@@ -41,30 +42,26 @@ use llmscen_client::retry::Manners;
 use llmscen_client::route::Route;
 use llmscen_core::artifacts::Bodies;
 use llmscen_core::call::Call;
-use llmscen_core::load::Shape;
 use llmscen_core::manifest::{Part, Vitals};
 use llmscen_core::outcome::Outcome;
 use llmscen_core::plan::Case;
 use llmscen_core::redact::Redactor;
-use llmscen_core::schedule::quota::Quota;
 use llmscen_core::schedule::users;
-use llmscen_core::search::Part as Probe;
+use llmscen_core::search::Part as ProbePart;
 use llmscen_core::seed::Seed;
 use llmscen_core::target::Place;
 use llmscen_core::telemetry::{Reading, Recorded};
 use llmscen_core::units::Nanos;
 use llmscen_datasets::Prompts;
 use llmscen_local::host::Host;
-use llmscen_local::session::Session;
 use llmscen_simulator::Truth;
 use llmscen_telemetry::process::memory_peak;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
 use std::time::Instant;
 
-/// Finished calls that may wait for the collector.
-const RESULTS: usize = 4096;
+/// Capacity of the channel from the workers to the collector, in requests.
+const RESULTS_CAPACITY: usize = 4096;
 
 /// The facts of one round of one case.
 #[derive(Clone)]
@@ -73,48 +70,48 @@ pub struct RoundInput<'a> {
     pub index: usize,
     /// The case.
     pub case: &'a Case,
-    /// What was made ready for it.
+    /// Its datasets, renderers and route.
     pub prepared: &'a PreparedCase,
-    /// The round, from 0.
+    /// Round, from 0.
     pub round: u32,
-    /// How it is a probe of a search.
+    /// Size of the probe; None outside a capacity search.
     pub probe: Option<ProbeSize>,
-    /// Its seed.
+    /// Seed of the round.
     pub seed: Seed,
-    /// Its number of sessions, where that is known.
+    /// Number of sessions, if the plan fixes it.
     pub planned: Option<u64>,
-    /// The rows that each traffic class takes.
+    /// Dataset rows per traffic class.
     pub strides: Vec<RowStride>,
     /// Stops the case if its first requests all fail with the same status; None under `--keep-going`.
     pub fail_fast: Option<FailFast>,
-    /// What is known of the case's earlier requests.
+    /// State of that check after the earlier rounds of the case.
     pub earlier: FailFast,
-    /// The folder of the run.
+    /// Run folder.
     pub folder: &'a RunDir,
-    /// Whose bodies are kept.
+    /// Which bodies are stored.
     pub bodies: Bodies,
-    /// What is sampled meanwhile.
+    /// Telemetry sources.
     pub observer: Arc<Observer>,
-    /// The server that was started for it.
+    /// Managed server of the case.
     pub server: Option<&'a ManagedProcess>,
-    /// The process all of whose descendants are sampled as its managed server.
+    /// Process whose descendants are sampled as the managed server.
     pub server_process: Option<u32>,
-    /// The model, where it is in this process.
+    /// Local model of the case.
     pub model: Option<Arc<Host>>,
 }
 
-/// What a round begins with; none of it takes the server.
+/// The first requests of a round, rendered before its server is needed.
 pub struct PreparedRound {
     prompts: Vec<Arc<dyn Prompts>>,
     request_queue: RequestQueue,
-    /// The run's switch, as far as this round goes.
+    /// Ends this round; a child of the run's switch.
     stop: Stop,
 }
 
-/// Makes the first requests of a round ready, until its switch `stop` is pressed.
+/// Renders the first requests of a round, unless `stop` is pressed.
 ///
 /// # Errors
-/// They cannot be made; or the switch came first: [`RunError::Interrupted`].
+/// A request cannot be rendered, or `stop` was pressed: [`RunError::Interrupted`].
 pub fn prepare_round(input: &RoundInput<'_>, stop: Stop) -> Result<PreparedRound, RunError> {
     let prompts = strided_prompts(&input.prepared.classes, &input.strides);
     let generator = RequestGenerator::new(input.case, input.prepared, &prompts, input.seed);
@@ -122,86 +119,83 @@ pub fn prepare_round(input: &RoundInput<'_>, stop: Stop) -> Result<PreparedRound
     Ok(PreparedRound { prompts, request_queue, stop })
 }
 
-/// Runs one round: warm up, measure, drain, collect. An error means that nothing of it was measured.
+/// Runs one round: warm up, measure, drain, collect.
+///
+/// # Errors
+/// The round could not start, or its results are lost. Any other fault is part of the result.
 pub fn run_round(
     input: &RoundInput<'_>,
-    ready: PreparedRound,
+    prepared_round: PreparedRound,
     mut journal: Writer,
     context: &Context,
 ) -> Result<RoundResult, RunError> {
-    let PreparedRound { prompts, request_queue, stop } = ready;
-    let RoundInput { case, prepared, round, seed, .. } = *input;
+    let PreparedRound { prompts, request_queue, stop } = prepared_round;
+    let RoundInput { case, round, seed, .. } = *input;
     let sending = Sending::begin();
     if let Some(server) = input.server {
-        server.stops(&stop);
+        server.press_on_exit(&stop);
     }
     let simulator = start_simulator(case, seed)?;
-    let address = simulator.as_ref().map(|simulator| simulator.addr());
-    let sampler = input.observer.start(case, input.server_process, address)?;
-    let origin = Instant::now() + lead_time(case, connections_needed_in_all(case, &request_queue));
+    let simulator_address = simulator.as_ref().map(|simulator| simulator.addr());
+    let sampler = input.observer.start(case, input.server_process, simulator_address)?;
+    let origin = Instant::now() + lead_time(case, connections_of_all_workers(case, &request_queue));
     sampler.count_from(origin);
-    let route = route_of_round(prepared.route.as_ref(), simulator.as_ref(), case)?;
-    let mut part = Part { case: case.id.clone(), round, ..Part::default() };
-    part.origin_ns = (origin - context.origin).as_nanos() as u64;
-    journal.append(&Record::Started { case: input.index as u32, round, origin_ns: part.origin_ns })?;
-    let (sender, results) = bounded(RESULTS);
+    let route = route_of_round(input.prepared.route.as_ref(), simulator.as_ref(), case)?;
+    let origin_ns = (origin - context.origin).as_nanos() as u64;
+    journal.append(&Record::Started { case: input.index as u32, round, origin_ns })?;
+
+    let (sender, results) = bounded(RESULTS_CAPACITY);
     let state = RoundState::new(input, route, stop, Clock::starting(origin), context);
     let collector = Collector::start(state.collector(journal)?, results)?;
-    let turn_renderer = if prepared.conversations {
-        let classes = prepared.classes.iter().zip(&prompts);
-        let sources = classes.map(|(class, prompts)| TurnSource::new(class.clone(), prompts.clone(), seed)).collect();
-        Some(TurnRenderer::start(sources, state.halt.clone())?)
-    } else {
-        None
-    };
-    let running = state.start_workers(&request_queue, turn_renderer.as_ref(), sender);
-    let workers = running.into_iter().map(|worker| worker.and_then(WorkerHandle::finish));
-    let (reports, worker_faults): (Vec<_>, Vec<_>) = workers.partition(Result::is_ok);
-    let (mut readings, untold) = sampler.finish();
-    let redactor = Redactor::of(&case.target);
-    redact_readings(&redactor, &mut readings);
-    let (data_ended, queue_fault) = match request_queue.finish() {
-        Ok(ended) => (ended, None),
-        Err(fault) => (None, Some(fault)),
-    };
-    let renderer_fault = turn_renderer.and_then(|turn_renderer| turn_renderer.finish().err());
-    let CollectorState { mut tally, rows, mut journal, fault: journal_fault, unwritten, ending, futility_stop, .. } =
-        collector.finish()?;
-    part.ending = ending.or(state.target_health.ending());
-    part.untold = untold;
-    let hopeless = futility_stop.is_some_and(|futility_stop| futility_stop.hopeless());
-    part.probe = input.probe.map(|ProbeSize { share, .. }| Probe { share, hopeless });
+    let turn_renderer = state.start_turn_renderer(&prompts)?;
+    let workers = state.run_workers(&request_queue, turn_renderer.as_ref(), sender);
+    let (mut readings, missing_telemetry) = sampler.finish();
+    let queue_end = request_queue.finish();
+    let renderer_end = turn_renderer.map_or(Ok(()), TurnRenderer::finish);
+    let mut collected = collector.finish()?;
     drop((simulator, sending));
-    let begun = tally.begun();
-    let assignment = MixAssignment::new(case, seed, prepared.arrivals.as_ref());
-    let sent = row_usage::count_sent_rows(prepared, &input.strides, assignment, &begun);
-    part.dataset_ended = data_ended.is_some_and(|sessions| begun.len() as u64 >= sessions);
-    part.rows_repeated = sent.iter().map(|class| class.repeated).sum();
-    state.describe(&mut part, tally.measured_from, reports.into_iter().flatten().collect());
-    let server_fault = input.server.and_then(|server| server.note(&mut part, origin, tally.first_answer()));
-    let fault = journal_fault
-        .map(RunError::from)
-        .or_else(|| worker_faults.into_iter().find_map(Result::err))
-        .or(queue_fault)
-        .or(renderer_fault)
-        .or(state.logits_writer.fault())
-        .or(server_fault)
-        .or_else(|| panics::first().map(RunError::Defect));
+
+    let sent = state.count_sent_rows(&collected.tally);
+    let mut part = Part { case: case.id.clone(), round, origin_ns, untold: missing_telemetry, ..Part::default() };
+    state.describe_result(&mut part, &collected, &sent, queue_end.as_ref().ok().copied().flatten());
+    state.describe_workers(&mut part, &workers.reports);
+    let server_fault = input.server.and_then(|server| server.describe(&mut part, origin, collected.tally.first_answer()));
+    let faults = [
+        collected.fault.take().map(RunError::from),
+        workers.fault,
+        queue_end.err(),
+        renderer_end.err(),
+        state.logits_writer.take_fault(),
+        server_fault,
+        panics::first().map(RunError::Defect),
+    ];
+    let mut fault = faults.into_iter().flatten().next();
     if let Some(fault) = &fault {
         part.cut_short = Some(fault.brief());
     }
-    let fault = fault.or_else(|| part.ending.as_ref().and_then(RunError::of_ending));
+    fault = fault.or_else(|| part.ending.as_ref().and_then(RunError::from_ending));
+
+    let redactor = Redactor::of(&case.target);
+    redact_readings(&redactor, &mut readings);
     // Case ids hold no secrets, and the rows are found by them.
     let part = Part { case: case.id.clone(), ..redactor.clean_all(part) };
+    let CollectorState { mut tally, rows, mut journal, unwritten, .. } = collected;
     let closed = journal.append(&Record::Ended { part: part.clone() }).and_then(|()| journal.flush());
-    let fault = fault.or(closed.err().map(RunError::from));
-    let recorded = Recorded { case: case.id.clone(), round, readings };
     tally.replies.unstreamed = total_counters(&state.gauges).unstreamed;
-    let absurd = state.gauges.iter().map(|gauges| gauges.absurd()).fold(None, Absurd::joined);
-    Ok(RoundResult { part, tally, absurd, rows: rows.map(Builder::finish), unwritten, sent, recorded, journal, fault })
+    Ok(RoundResult {
+        part,
+        tally,
+        absurd: state.gauges.iter().map(|gauges| gauges.absurd()).fold(None, Absurd::joined),
+        rows: rows.map(Builder::finish),
+        unwritten,
+        sent,
+        recorded: Recorded { case: case.id.clone(), round, readings },
+        journal,
+        fault: fault.or(closed.err().map(RunError::from)),
+    })
 }
 
-/// Names and labels come from pages of servers.
+/// Removes secrets from names and labels, which come from the server's /metrics page.
 fn redact_readings(redactor: &Redactor, readings: &mut [Reading]) {
     for reading in readings {
         for text in [&mut reading.name, &mut reading.labels] {
@@ -213,53 +207,35 @@ fn redact_readings(redactor: &Redactor, readings: &mut [Reading]) {
     }
 }
 
-/// The running state of one round, which its workers share.
+/// The running state of one round.
 struct RoundState<'a> {
     input: &'a RoundInput<'a>,
-    route: Option<Route>,
-    /// The round as a model in this process sees it.
-    session: Option<(Arc<Host>, Arc<Session>)>,
-    logits_writer: Arc<LogitsWriter>,
-    clock: Clock,
     context: &'a Context,
+    route: Option<Route>,
+    local: Option<LocalRound>,
+    logits_writer: Arc<LogitsWriter>,
+    /// Counters per worker.
     gauges: Vec<Arc<Gauges>>,
-    quota: Arc<Quota>,
-    in_flight_limit: Option<Arc<InFlightLimit>>,
-    barrier: Option<Arc<BatchBarrier>>,
-    spent: Stop,
-    halt: Stop,
-    target_health: Arc<TargetHealth>,
-    /// The run's switch, as far as this round goes.
-    stop: Stop,
+    shared: SharedState,
+}
+
+/// How the workers of a round ended.
+struct WorkerResults {
+    reports: Vec<WorkerReport>,
+    fault: Option<RunError>,
 }
 
 impl<'a> RoundState<'a> {
     fn new(input: &'a RoundInput<'a>, route: Option<Route>, stop: Stop, clock: Clock, context: &'a Context) -> RoundState<'a> {
-        let load = &input.case.load;
-        let spent = Stop::default();
-        let halt = Stop::default();
-        let logits_writer = Arc::new(LogitsWriter::new(input, halt.clone()));
-        let over = [&spent, &halt, &stop].map(Clone::clone);
-        let session =
-            input.model.clone().map(|host| (host, Arc::new(local_session(input.case, clock, Some(&logits_writer), over))));
-        RoundState {
-            input,
-            route,
-            session,
-            logits_writer,
-            clock,
-            context,
-            gauges: (0..worker_count(input.case)).map(|_| Arc::default()).collect(),
-            quota: Arc::new(Quota::new(load)),
-            in_flight_limit: load
-                .max_in_flight
-                .map(|most| Arc::new(InFlightLimit { taken: AtomicU64::new(0), most: u64::from(most) })),
-            barrier: if let Shape::Static { batch } = load.shape { Some(Arc::new(BatchBarrier::new(batch))) } else { None },
-            spent,
-            halt,
-            target_health: Arc::new(TargetHealth::new(stop.clone(), context.events.clone(), input.fail_fast.clone())),
-            stop,
-        }
+        let target_health = TargetHealth::new(stop.clone(), context.events.clone(), input.fail_fast.clone());
+        let shared = SharedState::new(&input.case.load, input.seed, clock, stop, target_health);
+        let logits_writer = Arc::new(LogitsWriter::new(input, shared.halt.clone()));
+        let local = input.model.clone().map(|host| {
+            let switches = [&shared.exhausted, &shared.halt, &shared.stop].map(Clone::clone);
+            LocalRound::new(host, input.case, clock, Some(&logits_writer), switches)
+        });
+        let gauges = (0..worker_count(input.case)).map(|_| Arc::default()).collect();
+        RoundState { input, context, route, local, logits_writer, gauges, shared }
     }
 
     fn collector(&self, journal: Writer) -> Result<CollectorState, RunError> {
@@ -269,16 +245,16 @@ impl<'a> RoundState<'a> {
             id: case.id.clone(),
             round,
             journal,
-            body_recorder: BodyRecorder::of(self.input, self.route.as_ref())?,
+            body_recorder: BodyRecorder::new(self.input, self.route.as_ref())?,
             tokenizers: tokenizers(&self.input.prepared.classes),
-            tally: Tally::after(self.input.earlier.clone()),
+            tally: Tally::new(self.input.earlier.clone()),
             rows: probe.map(|_| Builder::default()),
             live_metrics: LiveMetrics::new(planned, case.load.lasts().map(Nanos::secs)),
             gauges: self.gauges.clone(),
             events: self.context.events.clone(),
-            halt: self.halt.clone(),
+            halt: self.shared.halt.clone(),
             early_stop: EarlyStop::over(case, round, planned),
-            stop: self.stop.clone(),
+            stop: self.shared.stop.clone(),
             futility_stop: probe.filter(|probe| probe.may_stop).map(|_| FutilityStop::new(case)),
             unwritten: Vec::new(),
             fault: None,
@@ -286,18 +262,39 @@ impl<'a> RoundState<'a> {
         })
     }
 
-    fn start_workers(
+    /// Starts the thread that renders later turns; None if no session has several.
+    fn start_turn_renderer(&self, prompts: &[Arc<dyn Prompts>]) -> Result<Option<TurnRenderer>, RunError> {
+        let RoundInput { prepared, seed, .. } = *self.input;
+        if !prepared.conversations {
+            return Ok(None);
+        }
+        let sources = ClassSource::new_all(&prepared.classes, prompts, seed);
+        TurnRenderer::start(sources, self.shared.halt.clone()).map(Some)
+    }
+
+    /// Starts every worker and waits until all have ended.
+    fn run_workers(
         &self,
         request_queue: &RequestQueue,
         turn_renderer: Option<&TurnRenderer>,
         results: Sender<Finished>,
-    ) -> Vec<Result<WorkerHandle, RunError>> {
-        let queues = request_queue.queues.iter().enumerate();
+    ) -> WorkerResults {
         let start = |(index, queue): (usize, &Receiver<Call>)| {
             let turn_requests = turn_renderer.map(|turn_renderer| turn_renderer.turn_requests.clone());
             self.start_worker(index, queue.clone(), turn_requests, results.clone())
         };
-        queues.map(start).collect()
+        let running: Vec<Result<WorkerHandle, RunError>> = request_queue.queues.iter().enumerate().map(start).collect();
+        // The collector ends when the last sender is dropped.
+        drop(results);
+        let mut reports = Vec::new();
+        let mut fault = None;
+        for worker in running {
+            match worker.and_then(WorkerHandle::finish) {
+                Ok(report) => reports.push(report),
+                Err(error) => fault = fault.or(Some(error)),
+            }
+        }
+        WorkerResults { reports, fault }
     }
 
     fn start_worker(
@@ -307,126 +304,129 @@ impl<'a> RoundState<'a> {
         turn_requests: Option<Sender<TurnRequest>>,
         results: Sender<Finished>,
     ) -> Result<WorkerHandle, RunError> {
-        let RoundInput { case, prepared, round, seed, .. } = *self.input;
+        let case = self.input.case;
         let gauges = self.gauges.get(index).cloned().unwrap_or_default();
-        let setting = Setting {
-            clock: self.clock,
-            gauges: gauges.clone(),
-            protocol: prepared.protocol.clone(),
-            keep_text: prepared.conversations || prepared.classes.iter().any(|class| class.tokenizer.is_some()),
-            keep_bodies: self.input.bodies != Bodies::None,
-            manners: Manners {
-                retry: prepared.classes.iter().map(|class| class.case.request.retry.clone()).collect(),
-                seed,
-                stem: format!("{}-{round}", prepared.stem),
-            },
-        };
+        let setting = self.engine_setting(gauges.clone());
         let target = case.target.clone();
-        let load = case.load.clone();
         let route = self.route.clone();
-        let session = self.session.clone();
-        let barrier = self.barrier.clone();
-        let spent = self.spent.clone();
-        let quota = self.quota.clone();
-        let target_health = self.target_health.clone();
-        let in_flight_limit = self.in_flight_limit.clone();
-        let stop = self.stop.clone();
-        let halt = self.halt.clone();
-        let clock = self.clock;
-        let changes = users::changes(&load, index as u32, self.gauges.len() as u32);
-        let ahead = connections_needed(&load, &changes, queue.len());
-        WorkerHandle::start(index, clock, gauges, halt.clone(), move || {
+        let local = self.local.clone();
+        let shared = self.shared.clone();
+        let changes = users::changes(&case.load, index as u32, self.gauges.len() as u32);
+        let preconnect = connections_needed(&case.load, &changes, queue.len());
+        WorkerHandle::start(index, shared.clock, gauges, shared.halt.clone(), move || {
             Ok(Worker {
-                engine: open_engine(&target, (route.as_ref(), session), setting)?,
+                shared,
+                engine: Engine::open(&target, route.as_ref(), local, setting)?,
                 concurrency_limit: ConcurrencyLimit::new(changes),
-                barrier,
-                spent,
                 queue,
-                quota,
-                closed: load.shape.closed(),
-                target_health,
-                seed,
-                in_flight_limit,
                 results,
-                stop,
-                halt,
-                clock,
                 timer: Timer::new().map_err(RunError::Thread)?,
-                changes: Timer::new().map_err(RunError::Thread)?,
-                grace: load.graceful_stop,
-                timed: load.lasts().is_some(),
+                ramp_timer: Timer::new().map_err(RunError::Thread)?,
                 cancel: tokio::sync::watch::Sender::new(false),
-                ahead,
+                preconnect,
                 session_runner: turn_requests.map(SessionRunner::new).transpose().map_err(RunError::Thread)?,
             })
         })
     }
 
-    /// Fills in what is known only when the round is over.
-    fn describe(&self, part: &mut Part, first_measured: Option<Nanos>, workers: Vec<WorkerReport>) {
-        part.local = self.session.as_ref().map(|(host, session)| describe_local(host, session));
-        part.rows_dropped = self.input.prepared.dropped();
-        part.measured_from_ns = measured_from(self.input.case, first_measured).0;
-        part.sending_until_ns = workers.iter().map(|worker| worker.sending_until.0).max();
+    fn engine_setting(&self, gauges: Arc<Gauges>) -> Setting {
+        let RoundInput { prepared, round, seed, bodies, .. } = *self.input;
+        Setting {
+            clock: self.shared.clock,
+            gauges,
+            protocol: prepared.protocol.clone(),
+            keep_text: prepared.conversations || prepared.classes.iter().any(|class| class.tokenizer.is_some()),
+            keep_bodies: bodies != Bodies::None,
+            manners: Manners {
+                retry: prepared.classes.iter().map(|class| class.case.request.retry.clone()).collect(),
+                seed,
+                stem: format!("{}-{round}", prepared.stem),
+            },
+        }
+    }
+
+    /// The dataset rows that each traffic class has sent.
+    fn count_sent_rows(&self, tally: &Tally) -> Vec<SentRows> {
+        let RoundInput { case, prepared, seed, .. } = *self.input;
+        let assignment = MixAssignment::new(case, seed, prepared.arrivals.as_ref());
+        row_usage::count_sent_rows(prepared, &self.input.strides, assignment, &tally.begun())
+    }
+
+    /// Adds to `part` what was sent and why the round ended. `data_ended`: sessions before the dataset ended, if it did.
+    fn describe_result(&self, part: &mut Part, collected: &CollectorState, sent: &[SentRows], data_ended: Option<u64>) {
+        let RoundInput { case, prepared, probe, .. } = *self.input;
+        let hopeless = collected.futility_stop.as_ref().is_some_and(FutilityStop::is_hopeless);
+        part.probe = probe.map(|ProbeSize { share, .. }| ProbePart { share, hopeless });
+        part.ending = collected.ending.clone().or(self.shared.target_health.ending());
+        part.dataset_ended = data_ended.is_some_and(|sessions| collected.tally.begun().len() as u64 >= sessions);
+        part.rows_repeated = sent.iter().map(|class| class.repeated).sum();
+        part.rows_dropped = prepared.dropped_rows();
+        part.measured_from_ns = measured_from(case, collected.tally.measured_from).0;
         if self.context.stop.level() > Level::Run {
             part.cut_short = Some("interrupted".into());
         }
-        let own = part.local.as_ref().map_or(0, |local| local.memory_peak);
-        let vitals = self.vitals(workers);
-        part.vitals = Some(Vitals { memory_peak: vitals.memory_peak.max(own), ..vitals });
     }
 
-    fn vitals(&self, workers: Vec<WorkerReport>) -> Vitals {
-        let wall = self.clock.now().secs().max(1e-9);
+    /// Adds to `part` when the workers stopped sending, their self-measurements and those of a local model.
+    fn describe_workers(&self, part: &mut Part, workers: &[WorkerReport]) {
+        part.sending_until_ns = workers.iter().map(|worker| worker.sending_until.0).max();
+        part.local = self.local.as_ref().map(LocalRound::describe);
+        let model_memory = part.local.as_ref().map_or(0, |local| local.memory_peak);
+        let vitals = self.vitals(workers);
+        part.vitals = Some(Vitals { memory_peak: vitals.memory_peak.max(model_memory), ..vitals });
+    }
+
+    fn vitals(&self, workers: &[WorkerReport]) -> Vitals {
+        let elapsed_s = self.shared.clock.now().secs().max(1e-9);
         let mut stall = Spans::default();
         workers.iter().for_each(|worker| stall.merge(&worker.stall));
         let totals = total_counters(&self.gauges);
         Vitals {
             stall_ms_p99: stall.millis_at(0.99).unwrap_or(0.0),
-            stall_ms_sure: many(stall.count()).and_then(|many| stall.millis_from_top(many)),
+            stall_ms_sure: decisive_late_count(stall.count()).and_then(|count| stall.millis_from_top(count)),
             stall_ms_max: stall.millis_at(1.0).unwrap_or(0.0),
             stalls: Some(workers.iter().map(|worker| worker.stalls.clone()).collect()),
             cpu_shares: workers.iter().map(|worker| worker.cpu_share).collect(),
             memory_peak: memory_peak(),
-            events_per_s: totals.events as f64 / wall,
-            bytes_in_per_s: totals.bytes_in as f64 / wall,
-            bytes_out_per_s: totals.bytes_out as f64 / wall,
+            events_per_s: totals.events as f64 / elapsed_s,
+            bytes_in_per_s: totals.bytes_in as f64 / elapsed_s,
+            bytes_out_per_s: totals.bytes_out as f64 / elapsed_s,
         }
     }
 }
 
-/// How a round is a probe of a search.
+/// The size of a probe of a capacity search.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ProbeSize {
-    /// Its requests, or its time, over those of the scenario.
+    /// Its requests, or its duration, as a share of the scenario's.
     pub share: f64,
-    /// It ends early where it is hopeless.
+    /// Whether it may end early once its objectives cannot be met.
     pub may_stop: bool,
 }
 
-/// What a round leaves.
+/// The results of a round.
 pub struct RoundResult {
-    /// When it ran and what the tool saw of itself.
+    /// Facts of the round and self-measurements of the load generator.
     pub part: Part,
-    /// What its requests came to.
+    /// Counts over its requests.
     pub tally: Tally,
-    /// The rows of a probe.
+    /// The rows of a probe; None outside a capacity search.
     pub rows: Option<Table>,
     /// Outcomes that may be missing in the journal.
     pub unwritten: Vec<Outcome>,
-    /// Replies whose counts cannot be true.
+    /// Replies with impossible counts.
     pub absurd: Option<Absurd>,
-    /// What each line sent.
+    /// Dataset rows sent, per traffic class.
     pub sent: Vec<SentRows>,
-    /// What was sampled meanwhile.
+    /// Telemetry.
     pub recorded: Recorded,
     /// The journal, for the next round.
     pub journal: Writer,
-    /// Why the run cannot go on; what was measured by then is here all the same.
+    /// Why the run cannot go on; the results up to the fault are valid.
     pub fault: Option<RunError>,
 }
 
-/// Starts the simulator of a round with this seed; None where the case's target is elsewhere.
+/// Starts the simulator of a round; None if the case has another target.
 ///
 /// # Errors
 /// It cannot listen.
@@ -440,23 +440,23 @@ pub fn start_simulator(case: &Case, seed: Seed) -> Result<Option<llmscen_simulat
     }
 }
 
-/// The way to the case's target: its own, or to its simulator. None for a model in this process.
+/// The route of a round: the case's, or one to its simulator; None for a local model.
 ///
 /// # Errors
-/// The simulator's path is not one.
+/// The simulator's path is invalid.
 pub fn route_of_round(
-    own: Option<&Route>,
+    case_route: Option<&Route>,
     simulator: Option<&llmscen_simulator::Running>,
     case: &Case,
 ) -> Result<Option<Route>, RunError> {
-    Ok(match (own, simulator) {
+    Ok(match (case_route, simulator) {
         (Some(route), _) => Some(route.clone()),
         (None, Some(server)) => Some(Route::new(&simulator_url(server.addr(), case), &Default::default(), &Default::default())?),
         (None, None) => None,
     })
 }
 
-/// Where the case's requests reach a simulator.
+/// The URL of the case's API on a simulator.
 fn simulator_url(address: SocketAddr, case: &Case) -> String {
     let path = match &case.target.place {
         Place::Simulator { path: Some(path), .. } => path.as_str(),
@@ -465,7 +465,7 @@ fn simulator_url(address: SocketAddr, case: &Case) -> String {
     format!("http://{address}{path}")
 }
 
-/// Where a metrics page is: at the simulator's address, if it is the simulator's.
+/// The URL of a metrics endpoint; `simulator` stands for the simulator's address.
 pub fn metrics_url(url: &str, simulator: Option<SocketAddr>) -> String {
     match simulator {
         Some(address) if url == "simulator" => format!("http://{address}/metrics"),

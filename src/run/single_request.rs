@@ -1,16 +1,16 @@
-//! One request of a case, sent by the engine that a round uses, and kept as a whole.
+//! Sends one request of a case through the engine of a round, and returns all of request and response.
 
-use crate::run::collector::tally::IGNORED;
+use crate::run::collector::tally::STREAM_IGNORED;
 use crate::run::error::RunError;
 use crate::run::execution::Context;
-use crate::run::execution::local_model::{LocalModels, local_session, open_engine};
+use crate::run::execution::local_model::{LocalModels, LocalRound};
 use crate::run::execution::managed_server::ManagedServers;
 use crate::run::execution::stop::{Level, Stop};
 use crate::run::outputs::hints;
-use crate::run::prepare::{DatasetCache, PreparedCase};
+use crate::run::prepare::DatasetCache;
 use crate::run::requests::row_usage::RowUsage;
 use crate::run::requests::traffic_class::strided_prompts;
-use crate::run::requests::{RequestGenerator, first_call};
+use crate::run::requests::{RequestGenerator, render_first};
 use crate::run::round::{route_of_round, start_simulator};
 use crate::run::worker::engine::Engine;
 use crate::store::RunDir;
@@ -28,99 +28,109 @@ use llmscen_core::redact::Redactor;
 use llmscen_core::report::FailureExample;
 use llmscen_core::target::Place;
 use llmscen_core::units::Nanos;
+use llmscen_local::host::Host;
 use llmscen_protocols::Message;
 use std::sync::Arc;
 use std::time::Instant;
 use tokio::task::LocalSet;
 
-/// A request that was sent and what came back, secrets removed.
+/// A sent request and its response, without secrets.
 #[derive(Debug)]
 pub struct SingleRequest {
-    /// Where it was sent; None for a model in this process.
+    /// URL; None for a local model.
     pub url: Option<String>,
-    /// The headers that were sent.
+    /// Request headers.
     pub headers: Vec<(String, String)>,
-    /// The body that was sent.
+    /// Request body.
     pub body: String,
-    /// The head of the reply, if one came.
+    /// Head of the response, if there was one.
     pub reply: Option<ReplyHead>,
-    /// The body of the reply.
+    /// Body of the response.
     pub content: Content,
-    /// Its stamps, counts and end.
+    /// Timestamps, counts and result.
     pub outcome: Outcome,
-    /// The generated text of all choices.
+    /// Generated text of all choices.
     pub text: Option<String>,
     /// The reply of the first choice.
     pub message: Option<Message>,
-    /// Output tokens that the scenario's tokenizer counts in the text.
+    /// Output tokens counted by the tokenizer of the scenario.
     pub counted: Option<u64>,
-    /// What to do about its failure, or what to know of its reply.
+    /// How to fix a failure, or a note on the response.
     pub hint: Option<String>,
 }
 
-/// The head of a reply.
+/// The head of a response.
 #[derive(Debug)]
 pub struct ReplyHead {
     /// `HTTP/1.1 200 OK`.
     pub status: String,
-    /// Its headers.
+    /// Headers.
     pub headers: Vec<(String, String)>,
 }
 
-/// The body of a reply.
+/// The body of a response.
 #[derive(Debug, PartialEq)]
 pub enum Content {
     /// A document.
     Document(String),
-    /// The events of a stream as they came, each with its time after the send.
+    /// The events of a stream, each with its time after the send.
     Events(Vec<(Nanos, String)>),
 }
 
-/// Sends the first request of a case: the first turn where that is a session. It is neither retried nor cancelled early.
-/// Files of a managed server go to `folder`.
+/// Sends the first request of a case, or the first turn of its first session. It is not retried and not cancelled by the client.
+/// `folder`: for the files of a managed server.
 ///
 /// # Errors
-/// It cannot be made, or its server or model cannot be had. A request that failed is none.
+/// The request cannot be rendered, or its server or model does not start. A failed request is not an error.
 pub fn send_one(plan: &Plan, index: usize, folder: &RunDir, context: &Context) -> Result<SingleRequest, RunError> {
     let case = plan.cases.get(index).ok_or(RunError::NothingToSend)?;
-    let prepared = DatasetCache::default().prepared((index, case), plan, context)?;
+    let prepared = DatasetCache::default().prepare_case(index, case, plan, context)?;
     let seed = plan.seed.child(case.id.as_str()).child(0u64);
     let prompts = strided_prompts(&prepared.classes, &RowUsage::default().strides(case, &prepared));
-    let call = first_call(RequestGenerator::new(case, &prepared, &prompts, seed), &context.stop)?;
+    let call = render_first(&mut RequestGenerator::new(case, &prepared, &prompts, seed), &context.stop)?;
+    let call = Call { leave: None, ..call };
+    let entry = call.entry;
     let mut servers = ManagedServers::default();
-    let sent = servers.of((case, 0), &prepared, folder, context).and_then(|_| {
+    let sent = servers.start_for_round(case, 0, &prepared, folder, context).and_then(|_| {
         let simulator = start_simulator(case, seed)?;
         let route = route_of_round(prepared.route.as_ref(), simulator.as_ref(), case)?;
-        let manners = Manners { retry: Vec::new(), seed, stem: format!("{}-0", prepared.stem) };
-        send(plan, case, (&prepared, route.as_ref()), Call { leave: None, ..call }, manners, context)
+        let model = LocalModels::default().load(&case.target, plan.seed, context)?;
+        let setting = Setting {
+            clock: Clock::starting(Instant::now()),
+            gauges: Arc::default(),
+            protocol: prepared.protocol.clone(),
+            keep_text: true,
+            keep_bodies: true,
+            manners: Manners { retry: Vec::new(), seed, stem: format!("{}-0", prepared.stem) },
+        };
+        let (finished, served) = send(case, route.as_ref(), model, call, setting, &context.stop)?;
+        let tokenizer = prepared.classes.get(entry).and_then(|class| class.tokenizer.as_ref());
+        let counted = tokenizer.zip(finished.text.as_ref()).and_then(|(tokenizer, text)| tokenizer.count(text));
+        let hint = hint(case, &finished.outcome, served);
+        Ok(SingleRequest { counted, hint, ..describe(case, route.as_ref(), finished) })
     });
     servers.stop(&context.stop);
     sent
 }
 
+/// Sends the request. Returns its result and, after a 404, the models that the server lists.
 fn send(
-    plan: &Plan,
     case: &Case,
-    (prepared, route): (&PreparedCase, Option<&Route>),
+    route: Option<&Route>,
+    model: Option<Arc<Host>>,
     call: Call,
-    manners: Manners,
-    context: &Context,
-) -> Result<SingleRequest, RunError> {
-    let mut models = LocalModels::default();
-    let host = models.ready(&case.target, plan.seed, context)?;
+    setting: Setting,
+    stop: &Stop,
+) -> Result<(Finished, Option<Vec<String>>), RunError> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(RunError::Thread)?;
-    let entry = call.entry;
-    let finished = LocalSet::new().block_on(&runtime, async {
-        let clock = Clock::starting(Instant::now());
-        // A batch that waits for more requests than this one would wait forever.
-        let alone = Stop::default();
-        alone.press();
-        let over = [alone, context.stop.clone(), Stop::default()];
-        let own = host.map(|host| (host, Arc::new(local_session(case, clock, None, over))));
-        let (protocol, gauges) = (prepared.protocol.clone(), Arc::default());
-        let setting = Setting { clock, gauges, protocol, keep_text: true, keep_bodies: true, manners };
-        let engine = open_engine(&case.target, (route, own), setting)?;
-        let cancelled = context.stop.reached(Level::Drain);
+    let sent = LocalSet::new().block_on(&runtime, async {
+        // Pressed, so that the batch does not wait for more requests.
+        let exhausted = Stop::default();
+        exhausted.press();
+        let switches = [exhausted, stop.clone(), Stop::default()];
+        let local = model.map(|host| LocalRound::new(host, case, setting.clock, None, switches));
+        let engine = Engine::open(&case.target, route, local, setting)?;
+        let cancelled = stop.reached(Level::Drain);
         let finished = engine.call(call, Nanos::ZERO, Phase::Measured, cancelled).await;
         let served = match &engine {
             Engine::Http(http) if finished.outcome.status == Some(404) => http.served_models().await,
@@ -128,21 +138,17 @@ fn send(
         };
         Ok::<_, RunError>((finished, served))
     });
-    // A name that is still being resolved must not be waited for.
+    // A host name may still be resolving; do not wait for it.
     runtime.shutdown_background();
-    let (finished, served) = finished?;
-    let tokenizer = prepared.classes.get(entry).and_then(|class| class.tokenizer.as_ref());
-    let counted = tokenizer.zip(finished.text.as_ref()).and_then(|(tokenizer, text)| tokenizer.count(text));
-    let hint = hint(case, &finished.outcome, served);
-    Ok(SingleRequest { counted, hint, ..shown(case, route, finished) })
+    sent
 }
 
-/// What the report of a run would say of this outcome; `served`: the models that the target lists.
+/// The hint of a report for this outcome; `served`: the models that the target lists.
 fn hint(case: &Case, outcome: &Outcome, served: Option<Vec<String>>) -> Option<String> {
     let failure = match &outcome.end {
         Ok(_) => {
             let ignored = case.request.stream && !outcome.streamed && case.target.api.generates();
-            return ignored.then(|| format!("note: {IGNORED}"));
+            return ignored.then(|| format!("note: {STREAM_IGNORED}"));
         }
         Err(failure) => failure,
     };
@@ -151,18 +157,24 @@ fn hint(case: &Case, outcome: &Outcome, served: Option<Vec<String>>) -> Option<S
         return Some("help: start the server, or fix `target.url`".to_owned());
     }
     let served = served.map(|names| (Redactor::of(&case.target).clean(url), names)).into_iter().collect();
-    let (message, at) = (failure.message.clone(), failure.at.clone());
-    hints::hint(&FailureExample { kind: failure.kind, count: 1, status: outcome.status, message, at }, case, &served)
+    let example = FailureExample {
+        kind: failure.kind,
+        count: 1,
+        status: outcome.status,
+        message: failure.message.clone(),
+        at: failure.at.clone(),
+    };
+    hints::hint(&example, case, &served)
 }
 
-/// What may be shown of a finished call.
-fn shown(case: &Case, route: Option<&Route>, finished: Finished) -> SingleRequest {
+/// The request and its response, without secrets.
+fn describe(case: &Case, route: Option<&Route>, finished: Finished) -> SingleRequest {
     let Finished { outcome, text, message, copy } = finished;
     let redactor = route.map_or_else(|| Redactor::of(&case.target), |route| redactor_on(&case.target, route));
-    let Copies { request, own, heads, response } = copy.map_or_else(Copies::default, |copy| *copy);
-    let redactor = redactor.and(&own);
+    let Copies { request, own: request_headers, heads, response } = copy.map_or_else(Copies::default, |copy| *copy);
+    let redactor = redactor.and(&request_headers);
     let named = case.target.headers.iter().map(|(name, _)| name.as_str());
-    let named = named.chain(own.iter().map(|(name, _)| name.as_str()));
+    let named = named.chain(request_headers.iter().map(|(name, _)| name.as_str()));
     let (headers, reply) = match heads {
         Some(Heads { sent, reply }) => {
             let reply = reply.map(|(version, status, headers)| {
@@ -175,13 +187,14 @@ fn shown(case: &Case, route: Option<&Route>, finished: Finished) -> SingleReques
         }
         None => (Vec::new(), None),
     };
-    let sent = outcome.timeline.last_sent.or(outcome.timeline.sent).unwrap_or_default();
-    let kind = reply.as_ref().and_then(|head| head.headers.iter().find(|(name, _)| name == "content-type"));
-    let framing = if kind.is_some_and(|(_, kind)| kind.contains("event-stream")) { Framing::Sse } else { Framing::Lines };
-    // What is not decoded as a stream has no reads of its own.
+    let sent_at = outcome.timeline.last_sent.or(outcome.timeline.sent).unwrap_or_default();
+    let content_type = reply.as_ref().and_then(|head| head.headers.iter().find(|(name, _)| name == "content-type"));
+    let framing =
+        if content_type.is_some_and(|(_, value)| value.contains("event-stream")) { Framing::Sse } else { Framing::Lines };
+    // Without decoded events there are no read times.
     let streamed = outcome.streamed && !response.reads.is_empty();
     let content = match streamed {
-        true => Content::Events(events(&response, framing, sent, |text| redactor.clean(text))),
+        true => Content::Events(split_events(&response, framing, sent_at, |text| redactor.clean(text))),
         false => Content::Document(redactor.clean(&String::from_utf8_lossy(&response.bytes))),
     };
     let url = route.map(|route| Redactor::of(&case.target).clean(&route.uri.to_string()));
@@ -195,29 +208,31 @@ fn shown(case: &Case, route: Option<&Route>, finished: Finished) -> SingleReques
     SingleRequest { url, headers, body, reply, content, outcome, text, message, counted: None, hint: None }
 }
 
-/// How the events of a stream are separated.
+/// Separator of the events of a stream.
 #[derive(Clone, Copy)]
 enum Framing {
-    /// By blank lines.
+    /// Blank lines.
     Sse,
-    /// Each is a line.
+    /// Line ends.
     Lines,
 }
 
-/// The events of a stream as they came, each with the time of the read that completed it.
-fn events(response: &Copied, framing: Framing, sent: Nanos, clean: impl Fn(&str) -> String) -> Vec<(Nanos, String)> {
+/// The events of a stream, each with the time of the read that completed it.
+fn split_events(response: &Copied, framing: Framing, sent: Nanos, clean: impl Fn(&str) -> String) -> Vec<(Nanos, String)> {
     let text = &response.bytes;
     let at = |end: usize| response.reads.iter().find(|(_, bytes)| *bytes >= end).map_or(Nanos::ZERO, |(at, _)| at.since(sent));
-    let (mut events, mut start, mut line) = (Vec::new(), 0, 0);
+    let mut events = Vec::new();
+    let mut event_start = 0;
+    let mut line_start = 0;
     for end in memchr::memchr_iter(b'\n', text).map(|at| at + 1).chain([text.len()]) {
-        let blank = text[line..end].trim_ascii().is_empty();
-        line = end;
+        let blank = text[line_start..end].trim_ascii().is_empty();
+        line_start = end;
         if blank || matches!(framing, Framing::Lines) || end == text.len() {
-            let event = String::from_utf8_lossy(&text[start..end]);
+            let event = String::from_utf8_lossy(&text[event_start..end]);
             if !event.trim().is_empty() {
                 events.push((at(end), clean(event.trim_end_matches(['\r', '\n']))));
             }
-            start = end;
+            event_start = end;
         }
     }
     events
@@ -236,10 +251,10 @@ mod tests {
             copied.mark(ms(at));
         }
         let clean = |text: &str| text.replace("sk-123", "[redacted]");
-        let seen = events(&copied, Framing::Sse, ms(10), clean);
+        let timed = split_events(&copied, Framing::Sse, ms(10), clean);
         let known = [(5, "event: a\ndata: 1"), (5, ": ping"), (11, "data: [redacted]")];
-        assert_eq!(seen, known.map(|(at, text)| (ms(at), text.to_owned())));
-        let lines: Vec<String> = events(&copied, Framing::Lines, ms(10), clean).into_iter().map(|(_, text)| text).collect();
+        assert_eq!(timed, known.map(|(at, text)| (ms(at), text.to_owned())));
+        let lines: Vec<String> = split_events(&copied, Framing::Lines, ms(10), clean).into_iter().map(|(_, text)| text).collect();
         assert_eq!(lines, ["event: a", "data: 1", ": ping", "data: [redacted]"]);
     }
 }

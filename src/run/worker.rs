@@ -1,13 +1,13 @@
 //! The per-core loop that sends the requests of every load shape.
 //!
 //! ```text
-//! closed:  slot free ──┬─ intended          open:  plan says ──┬─ intended
-//!                      │ take a call                           │ call taken before
-//!                      │ quota: which phase?                   │ wait for the instant
-//!                      ▼                                       ▼ room under max_in_flight? else dropped
-//!                    sent ── … ── end ── slot free           sent ── … ── end
+//! closed:  slot free ──┬─ intended          open:  schedule ──┬─ intended
+//!                      │ take a request                       │ request taken before
+//!                      │ quota sets its phase                 │ wait until intended
+//!                      ▼                                      ▼ dropped if max_in_flight is reached
+//!                    sent ── … ── end ── slot free          sent ── … ── end
 //! ```
-//! A worker runs it on its own thread; what workers share is a queue of rendered calls and two counters, never a lock.
+//! Each worker runs the loop on its own thread. Workers share a queue of rendered requests and two counters, but no lock.
 
 pub(crate) mod concurrency_limit;
 pub(crate) mod engine;
@@ -21,14 +21,15 @@ pub(crate) mod timer;
 use crate::run::execution::stop::{Level, Stop};
 use crate::run::worker::concurrency_limit::{BatchBarrier, ConcurrencyLimit, FreeSlot};
 use crate::run::worker::engine::Engine;
-use crate::run::worker::session_runner::{SessionRunner, Unsent, drop_unsent_turns};
+use crate::run::worker::session_runner::{SessionRunner, UnsentTurns};
 use crate::run::worker::target_health::{TargetHealth, connect_failure};
 use crate::run::worker::timer::Timer;
 use async_channel::{Receiver, Sender};
 use llmscen_client::clock::Clock;
 use llmscen_client::http::{Finished, dropped};
 use llmscen_core::call::Call;
-use llmscen_core::outcome::Phase;
+use llmscen_core::load::{Load, Shape};
+use llmscen_core::outcome::{Outcome, Phase};
 use llmscen_core::schedule::backoff::after_failed_connects;
 use llmscen_core::schedule::quota::Quota;
 use llmscen_core::seed::Seed;
@@ -40,75 +41,105 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::task::{JoinHandle, spawn_local};
 
-/// A load whose measuring has not begun on any worker looks this often whether it has.
-const LOOK: Duration = Duration::from_millis(20);
+/// How often a worker checks whether measuring has begun on another worker.
+const MEASURING_POLL_INTERVAL: Duration = Duration::from_millis(20);
 
-/// The last connection to a target that may be lost takes so long at most.
-const LAST: Duration = Duration::from_secs(3);
+/// Time limit for the last connection attempt to a target that does not respond.
+const LAST_CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// `max_in_flight` of an open loop, over all workers: requests in flight, and sessions from their first turn to their last.
+/// `max_in_flight` of an open loop, over all workers. It counts requests, and sessions from their first turn to their last.
 pub struct InFlightLimit {
-    /// Requests or sessions in flight.
-    pub taken: AtomicU64,
-    /// The most of them.
-    pub most: u64,
+    in_flight: AtomicU64,
+    limit: u64,
 }
 
 impl InFlightLimit {
-    /// Takes a place, where there is one.
-    fn enter(&self) -> bool {
-        let one_more = |taken| (taken < self.most).then_some(taken + 1);
-        self.taken.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_more).is_ok()
+    /// Counts one more, unless the limit is reached.
+    fn try_enter(&self) -> bool {
+        let one_more = |in_flight| (in_flight < self.limit).then_some(in_flight + 1);
+        self.in_flight.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_more).is_ok()
+    }
+
+    fn leave(&self) {
+        self.in_flight.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
-/// The state of one worker.
-pub struct Worker {
-    /// Sends requests to the target.
-    pub engine: Engine,
-    /// Slots (closed loop), and requests or sessions in flight.
-    pub concurrency_limit: ConcurrencyLimit,
-    /// The barrier of a static load.
-    pub barrier: Option<Arc<BatchBarrier>>,
-    /// Pressed by the first worker of a closed loop that has nothing more to send: none waits for a slot from then on.
-    pub spent: Stop,
-    /// Rendered calls.
-    pub queue: Receiver<Call>,
-    /// What a closed loop may still send, and when the time of any loop is up.
-    pub quota: Arc<Quota>,
-    /// Whether the slots decide when a request leaves, or the plan does.
-    pub closed: bool,
-    /// Whether the target can be reached, as all workers see it.
-    pub target_health: Arc<TargetHealth>,
-    /// The round's seed.
+/// What the workers of a round share. Each worker has a clone.
+#[derive(Clone)]
+pub struct SharedState {
+    /// Clock of the round.
+    pub clock: Clock,
+    /// Seed of the round.
     pub seed: Seed,
+    /// What a closed loop may still send, and the end of any loop that a duration bounds.
+    pub quota: Arc<Quota>,
     /// `max_in_flight`.
     pub in_flight_limit: Option<Arc<InFlightLimit>>,
-    /// Where outcomes go.
-    pub results: Sender<Finished>,
-    /// The run's switch.
+    /// Barrier of a static load.
+    pub barrier: Option<Arc<BatchBarrier>>,
+    /// Whether the target can be reached.
+    pub target_health: Arc<TargetHealth>,
+    /// Pressed by the first worker of a closed loop that has nothing left to send; the others then stop waiting for a slot.
+    pub exhausted: Stop,
+    /// Ends the round by plan or by signal: requests in flight may finish within the drain time.
     pub stop: Stop,
-    /// Pressed by whatever cannot go on, on any worker or behind them: the round is given up at once, and kept.
+    /// Ends the round after a fault: requests in flight are cancelled, results are kept.
     pub halt: Stop,
-    /// The case's clock.
-    pub clock: Clock,
-    /// Absolute deadlines.
-    pub timer: Timer,
-    /// Instants at which users come or go.
-    pub changes: Timer,
-    /// How long requests in flight may go on once sending has ended by time or by the switch.
-    pub grace: Nanos,
-    /// Whether time bounds the case.
+    /// Whether free slots set the send times (closed loop), not the schedule.
+    pub closed: bool,
+    /// Whether a duration bounds the load.
     pub timed: bool,
-    /// True gives up every request in flight.
+    /// How long requests in flight may continue after sending has ended by time or by `stop`.
+    pub drain_time: Nanos,
+}
+
+impl SharedState {
+    /// The state at the start of a round.
+    pub fn new(load: &Load, seed: Seed, clock: Clock, stop: Stop, target_health: TargetHealth) -> SharedState {
+        let in_flight_limit = |limit| Arc::new(InFlightLimit { in_flight: AtomicU64::new(0), limit: u64::from(limit) });
+        SharedState {
+            clock,
+            seed,
+            quota: Arc::new(Quota::new(load)),
+            in_flight_limit: load.max_in_flight.map(in_flight_limit),
+            barrier: if let Shape::Static { batch } = load.shape { Some(Arc::new(BatchBarrier::new(batch))) } else { None },
+            target_health: Arc::new(target_health),
+            exhausted: Stop::default(),
+            stop,
+            halt: Stop::default(),
+            closed: load.shape.closed(),
+            timed: load.lasts().is_some(),
+            drain_time: load.graceful_stop,
+        }
+    }
+}
+
+/// One worker.
+pub struct Worker {
+    /// What all workers share.
+    pub shared: SharedState,
+    /// Sends requests to the target.
+    pub engine: Engine,
+    /// Slots of a closed loop, and the number of requests or sessions in flight.
+    pub concurrency_limit: ConcurrencyLimit,
+    /// Rendered requests.
+    pub queue: Receiver<Call>,
+    /// Channel to the collector.
+    pub results: Sender<Finished>,
+    /// Timer for send times and for the end of sending.
+    pub timer: Timer,
+    /// Timer for changes of the number of users.
+    pub ramp_timer: Timer,
+    /// True cancels every request in flight.
     pub cancel: watch::Sender<bool>,
-    /// Connections that will be needed at time zero.
-    pub ahead: u64,
-    /// Sessions of several turns; None where the case has none.
+    /// Connections to open before time zero.
+    pub preconnect: u64,
+    /// Runs sessions of several turns; None if the case has none.
     pub session_runner: Option<SessionRunner>,
 }
 
-/// A request in flight; over when dropped, so that not even a panic leaves the worker waiting for it.
+/// A request in flight. It ends on drop, so that the worker does not wait for it after a panic.
 struct InFlightGuard(Rc<Worker>);
 
 impl InFlightGuard {
@@ -121,239 +152,264 @@ impl InFlightGuard {
 impl Drop for InFlightGuard {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            self.0.halt.press();
+            self.0.shared.halt.press();
         }
         self.0.concurrency_limit.leave();
     }
 }
 
-/// A call whose instant has come.
+/// A request that is due.
 pub struct ScheduledRequest {
-    /// The call.
+    /// The rendered request.
     pub call: Call,
-    /// Its instant.
+    /// Its scheduled send time.
     pub intended: Nanos,
     /// Its phase, and that of the session which it begins.
     pub phase: Phase,
-    /// Connections in a row that failed for its user before it; 0 in an open loop, which has no users.
-    pub failed: u32,
+    /// Consecutive failed connections of its user before it; 0 in an open loop, which has no users.
+    pub failed_connects: u32,
 }
 
 impl Worker {
-    /// Sends until plan, quota, data or switch end it; then waits for what is in flight. Returns when sending ended.
+    /// Sends until the schedule, the quota, the dataset or a switch ends it, then waits for requests in flight. Returns the time at
+    /// which sending ended.
     pub async fn run(self: Rc<Self>) -> Nanos {
-        let this = self.clone();
-        let session_watch = self.session_runner.is_some().then(|| {
-            tokio::task::spawn_local(async move {
-                if let Some(session_runner) = &this.session_runner {
-                    session_runner.watch_for_end(&this).await;
-                }
-            })
-        });
-        let ramping = self.start_user_ramp();
-        self.engine.open_ahead(self.ahead);
-        self.timer.until(self.clock.instant(Nanos::ZERO)).await;
-        while let Some(scheduled) = self.next().await {
+        let tasks = [self.start_session_watch(), self.start_user_ramp()];
+        self.engine.preconnect(self.preconnect);
+        self.timer.until(self.shared.clock.instant(Nanos::ZERO)).await;
+        while let Some(scheduled) = self.next_request().await {
             self.clone().send(scheduled).await;
         }
-        let ended = self.clock.now();
-        self.spent.press();
-        self.wind_down().await;
-        for task in [session_watch, ramping].into_iter().flatten() {
+        let ended = self.shared.clock.now();
+        self.shared.exhausted.press();
+        self.drain().await;
+        for task in tasks.into_iter().flatten() {
             task.abort();
         }
-        // Sessions that had begun may have sent on.
+        // Sessions in progress may have sent later turns.
         self.session_runner.as_ref().map_or(ended, |session_runner| ended.max(session_runner.last_sent()))
     }
 
-    async fn next(&self) -> Option<ScheduledRequest> {
+    async fn next_request(&self) -> Option<ScheduledRequest> {
         let scheduled = tokio::select! {
             biased;
-            () = self.stop.reached(Level::Drain) => None,
-            () = self.halt.reached(Level::Drain) => None,
-            scheduled = async { if self.closed { self.next_closed().await } else { self.next_open().await } } => scheduled,
+            () = self.shared.stop.reached(Level::Drain) => None,
+            () = self.shared.halt.reached(Level::Drain) => None,
+            scheduled = async { if self.shared.closed { self.next_closed().await } else { self.next_open().await } } => scheduled,
         };
-        // Those that wait for a switch are told one after the other: a session that heard of it first may have freed its slot.
-        let goes_on = |switch: &Stop| switch.level() == Level::Run;
-        scheduled.filter(|_| goes_on(&self.stop) && goes_on(&self.halt))
+        // Tasks that wait for a switch wake one by one: a session that woke before this loop may already have freed its slot.
+        let is_running = |switch: &Stop| switch.level() == Level::Run;
+        scheduled.filter(|_| is_running(&self.shared.stop) && is_running(&self.shared.halt))
     }
 
     async fn next_closed(&self) -> Option<ScheduledRequest> {
         let ready = async {
             let slot = tokio::select! {
                 biased;
-                slot = self.concurrency_limit.slot() => slot,
-                () = self.spent.reached(Level::Drain) => return None,
+                slot = self.concurrency_limit.take_slot() => slot,
+                () = self.shared.exhausted.reached(Level::Drain) => return None,
             };
             Some((slot, self.queue.recv().await.ok()?))
         };
-        let (FreeSlot { since: intended, failed }, call) = tokio::select! {
+        let (FreeSlot { since: intended, failed_connects }, call) = tokio::select! {
             biased;
             ready = ready => ready?,
-            () = self.deadline(&self.timer) => return None,
+            () = self.sending_end(&self.timer) => return None,
         };
-        let phase = self.quota.admit(call.seq, intended)?;
-        Some(ScheduledRequest { call, intended, phase, failed })
+        let phase = self.shared.quota.admit(call.seq, intended)?;
+        Some(ScheduledRequest { call, intended, phase, failed_connects })
     }
 
     async fn next_open(&self) -> Option<ScheduledRequest> {
         let call = self.queue.recv().await.ok()?;
         let (intended, phase) = call.due?;
-        self.timer.until(self.clock.instant(intended)).await;
+        self.timer.until(self.shared.clock.instant(intended)).await;
         if phase == Phase::Measured {
-            self.quota.begin(intended);
+            self.shared.quota.begin(intended);
         }
-        Some(ScheduledRequest { call, intended, phase, failed: 0 })
+        Some(ScheduledRequest { call, intended, phase, failed_connects: 0 })
     }
 
-    /// Resolves when a duration ends the sending; never, where none does.
-    pub(crate) async fn deadline(&self, timer: &Timer) {
-        if !self.timed {
+    /// Resolves when a duration ends the sending; never if none does.
+    pub(crate) async fn sending_end(&self, timer: &Timer) {
+        let SharedState { quota, clock, .. } = &self.shared;
+        if !self.shared.timed {
             return std::future::pending().await;
         }
-        while !self.quota.settled() {
-            if self.quota.deadline().is_some_and(|end| self.clock.now() >= end) {
+        while !quota.settled() {
+            if quota.deadline().is_some_and(|end| clock.now() >= end) {
                 return;
             }
-            tokio::time::sleep(LOOK).await;
+            tokio::time::sleep(MEASURING_POLL_INTERVAL).await;
         }
-        match self.quota.deadline() {
-            Some(end) => timer.until(self.clock.instant(end)).await,
+        match quota.deadline() {
+            Some(end) => timer.until(clock.instant(end)).await,
             None => std::future::pending().await,
         }
     }
 
     async fn send(self: Rc<Self>, scheduled: ScheduledRequest) {
-        if let Some(in_flight_limit) = &self.in_flight_limit
-            && !in_flight_limit.enter()
+        if let Some(in_flight_limit) = &self.shared.in_flight_limit
+            && !in_flight_limit.try_enter()
         {
             let ScheduledRequest { call, intended, phase, .. } = scheduled;
-            let why = format!("max_in_flight of {} was reached", in_flight_limit.most);
+            let why = format!("max_in_flight of {} was reached", in_flight_limit.limit);
             let first = Finished::bare(dropped(&call, phase, intended, &why));
             self.deliver(first).await;
-            return self.deliver_all(drop_unsent_turns(&Unsent::of(&call, phase), 1, intended, &why)).await;
+            return self.deliver_all(UnsentTurns::new(&call, phase).drop_from(1, intended, &why)).await;
         }
-        let flight = InFlightGuard::new(self.clone());
+        let in_flight = InFlightGuard::new(self.clone());
         tokio::task::spawn_local(async move {
-            let failed = scheduled.failed;
-            let left = match &self.session_runner {
+            let failed_connects = scheduled.failed_connects;
+            let last_outcomes = match &self.session_runner {
                 Some(session_runner) if scheduled.call.turns > 1 => session_runner.run_session(&self, scheduled).await,
                 _ => {
                     let ScheduledRequest { call, intended, phase, .. } = scheduled;
-                    vec![self.engine.call(call, intended, phase, self.given_up()).await]
+                    vec![self.engine.call(call, intended, phase, self.cancelled()).await]
                 }
             };
-            self.conclude(left, failed).await;
-            // Only now: the worker ends when nothing is in flight, and a full channel must not cost an outcome then.
-            drop(flight);
+            self.conclude(last_outcomes, failed_connects).await;
+            // Last: the worker ends when nothing is in flight, and an outcome may still wait for a full channel.
+            drop(in_flight);
         });
     }
 
-    /// Frees the place of a request or session that is over. `failed`: connections in a row that failed for the user who is free now.
-    fn release(&self, failed: u32) {
-        if let Some(in_flight_limit) = &self.in_flight_limit {
-            in_flight_limit.taken.fetch_sub(1, Ordering::Relaxed);
+    /// Frees the slot of a request or session that is over. `failed_connects`: consecutive failed connections of its user.
+    fn release(&self, failed_connects: u32) {
+        if let Some(in_flight_limit) = &self.shared.in_flight_limit {
+            in_flight_limit.leave();
         }
-        let now = self.clock.now();
-        match &self.barrier {
+        let now = self.shared.clock.now();
+        match &self.shared.barrier {
             Some(barrier) => {
-                self.concurrency_limit.wait(failed);
-                barrier.ended(now);
+                self.concurrency_limit.wait_for_batch(failed_connects);
+                barrier.request_ended(now);
             }
-            None => self.concurrency_limit.free(now, failed),
+            None => self.concurrency_limit.free_slot(now, failed_connects),
         }
     }
 
-    /// Resolves when requests in flight are given up.
-    pub(crate) async fn given_up(&self) {
+    /// Resolves when requests in flight are cancelled.
+    pub(crate) async fn cancelled(&self) {
         // The sender lives in self, so the wait cannot fail.
-        let _ = self.cancel.subscribe().wait_for(|given_up| *given_up).await;
+        let _ = self.cancel.subscribe().wait_for(|cancelled| *cancelled).await;
     }
 
-    async fn deliver_all(&self, left: Vec<Finished>) {
-        for finished in left {
+    async fn deliver_all(&self, outcomes: Vec<Finished>) {
+        for finished in outcomes {
             self.deliver(finished).await;
         }
     }
 
     pub(crate) async fn deliver(&self, finished: Finished) {
-        self.target_health.see(&finished.outcome);
-        // The collector outlives the workers; were it gone, its own error says why, and there is nothing left to send for.
+        self.shared.target_health.record(&finished.outcome);
+        // The collector outlives the workers. Without it, its error is reported, and nothing more can be recorded.
         if self.results.send(finished).await.is_err() {
-            self.halt.press();
+            self.shared.halt.press();
         }
     }
 
-    /// Waits for what is in flight: for the grace once the time is up or the switch is pressed, else without a bound.
-    async fn wind_down(&self) {
-        let grace = async {
+    /// Waits for requests in flight: up to the drain time after sending ended by time or by `stop`, else without limit.
+    async fn drain(&self) {
+        let drain_time_over = async {
             tokio::select! {
-                () = self.deadline(&self.timer) => {}
-                () = self.stop.reached(Level::Drain) => {}
+                () = self.sending_end(&self.timer) => {}
+                () = self.shared.stop.reached(Level::Drain) => {}
             }
-            tokio::time::sleep(self.grace.into()).await;
+            tokio::time::sleep(self.shared.drain_time.into()).await;
         };
         tokio::select! {
             biased;
-            () = self.concurrency_limit.empty() => return,
-            () = self.stop.reached(Level::Now) => {}
-            () = self.halt.reached(Level::Drain) => {}
-            () = grace => {}
+            () = self.concurrency_limit.none_in_flight() => return,
+            () = self.shared.stop.reached(Level::Now) => {}
+            () = self.shared.halt.reached(Level::Drain) => {}
+            () = drain_time_over => {}
         }
         self.cancel.send_replace(true);
-        self.concurrency_limit.empty().await;
+        self.concurrency_limit.none_in_flight().await;
     }
 
-    /// Hands over the last rows of a request or session, and frees its place. In a closed loop a user whose
-    /// connection failed waits before that; `failed` counts its failures in a row before this one. An open loop keeps its
+    /// Delivers the last outcomes of a request or session and frees its slot. In a closed loop, a user whose connection failed
+    /// waits before its slot is free; `failed_connects` counts its consecutive failures before this one. An open loop keeps its
     /// schedule.
-    async fn conclude(&self, left: Vec<Finished>, failed: u32) {
-        let failure = left.first().map(|finished| &finished.outcome).and_then(|own| {
-            let why = connect_failure(own)?.message.clone();
-            Some((own.seq, own.turn, own.timeline.end, own.attempts, why))
-        });
-        let Some((seq, turn, at, attempts, why)) = failure else {
+    async fn conclude(&self, outcomes: Vec<Finished>, failed_connects: u32) {
+        let Some(failed) = outcomes.first().and_then(|finished| FailedConnect::new(&finished.outcome)) else {
             self.release(0);
-            return self.deliver_all(left).await;
+            return self.deliver_all(outcomes).await;
         };
-        let failed = failed.saturating_add(attempts.max(1));
-        if !self.closed {
+        let SharedState { closed, seed, .. } = self.shared;
+        if !closed {
             self.release(0);
         }
-        self.deliver_all(left).await;
-        if self.target_health.suspects(at) {
-            let reached = tokio::time::timeout(LAST, self.engine.reach()).await;
-            let gone = !matches!(reached, Ok(Ok(())));
-            self.target_health.conclude(self.clock.now(), gone.then_some(why.as_str()));
-        }
-        if self.closed {
-            let seed = self.seed.child("reconnect").child(seq).child(u64::from(turn));
+        self.deliver_all(outcomes).await;
+        self.check_target(&failed).await;
+        if closed {
+            let failed_connects = failed_connects.saturating_add(failed.attempts);
+            let seed = seed.child("reconnect").child(failed.seq).child(u64::from(failed.turn));
             tokio::select! {
-                () = tokio::time::sleep(after_failed_connects(failed, seed).into()) => {}
-                () = self.spent.reached(Level::Drain) => {}
+                () = tokio::time::sleep(after_failed_connects(failed_connects, seed).into()) => {}
+                () = self.shared.exhausted.reached(Level::Drain) => {}
             }
-            self.release(failed);
+            self.release(failed_connects);
         }
     }
 
-    /// Starts what lets users come and go, or opens the rounds of a static load, beside the loop that sends.
+    /// Opens one more connection if all have failed for long: if that fails too, the target is lost.
+    async fn check_target(&self, failed: &FailedConnect) {
+        let target_health = &self.shared.target_health;
+        if target_health.must_check(failed.at) {
+            let connected = tokio::time::timeout(LAST_CONNECT_TIMEOUT, self.engine.connect()).await;
+            let is_lost = !matches!(connected, Ok(Ok(())));
+            target_health.conclude_check(self.shared.clock.now(), is_lost.then_some(failed.message.as_str()));
+        }
+    }
+
+    /// Starts the task that ends sessions when sending ends; None without sessions of several turns.
+    fn start_session_watch(self: &Rc<Self>) -> Option<JoinHandle<()>> {
+        self.session_runner.as_ref()?;
+        let this = self.clone();
+        Some(spawn_local(async move {
+            if let Some(session_runner) = &this.session_runner {
+                session_runner.watch_for_end(&this).await;
+            }
+        }))
+    }
+
+    /// Starts the task that changes the number of users, or that opens the batches of a static load.
     fn start_user_ramp(self: &Rc<Self>) -> Option<JoinHandle<()>> {
         let this = self.clone();
-        if let Some(barrier) = &self.barrier {
+        if let Some(barrier) = &self.shared.barrier {
             let mut openings = barrier.openings();
             return Some(spawn_local(async move {
                 while openings.changed().await.is_ok() {
                     let opened = *openings.borrow_and_update();
-                    this.concurrency_limit.refill(opened);
+                    this.concurrency_limit.open_batch(opened);
                 }
             }));
         }
         self.concurrency_limit.next_change()?;
         Some(spawn_local(async move {
             while let Some(at) = this.concurrency_limit.next_change() {
-                this.changes.until(this.clock.instant(at)).await;
-                this.concurrency_limit.pass(at);
+                this.ramp_timer.until(this.shared.clock.instant(at)).await;
+                this.concurrency_limit.apply_changes(at);
             }
         }))
+    }
+}
+
+/// A request that did not reach the target.
+struct FailedConnect {
+    seq: u64,
+    turn: u32,
+    at: Nanos,
+    attempts: u32,
+    message: String,
+}
+
+impl FailedConnect {
+    fn new(outcome: &Outcome) -> Option<FailedConnect> {
+        let message = connect_failure(outcome)?.message.clone();
+        let Outcome { seq, turn, attempts, .. } = *outcome;
+        Some(FailedConnect { seq, turn, at: outcome.timeline.end, attempts: attempts.max(1), message })
     }
 }

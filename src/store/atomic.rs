@@ -1,62 +1,62 @@
-//! Files and links that appear whole or not at all.
+//! Atomic writes of files and links.
 
 use std::fs::{self, File};
 use std::io::{self, BufWriter, ErrorKind};
 use std::path::{Path, PathBuf};
 
-/// Removes a file; one that is not there is no error.
-pub fn remove_if_there(path: &Path) -> io::Result<()> {
+/// Removes a file if it exists.
+pub fn remove_if_exists(path: &Path) -> io::Result<()> {
     match fs::remove_file(path) {
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
         done => done,
     }
 }
 
-/// Writes a file beside its place and renames it there, once it is on the disk. Its folder is made.
+/// Writes a temporary file in the same folder, syncs it and renames it to `path`. Creates the folder.
 pub fn replace(path: &Path, fill: impl FnOnce(&mut BufWriter<File>) -> io::Result<()>) -> io::Result<()> {
     if let Some(folder) = path.parent() {
         fs::create_dir_all(folder)?;
     }
-    let part = beside(path);
-    let written = File::create(&part).and_then(|file| {
+    let temporary = temporary_path(path);
+    let written = File::create(&temporary).and_then(|file| {
         let mut out = BufWriter::new(file);
         fill(&mut out)?;
         out.into_inner()?.sync_all()
     });
-    let done = written.and_then(|()| fs::rename(&part, path));
+    let done = written.and_then(|()| fs::rename(&temporary, path));
     if done.is_err() {
-        let _ = fs::remove_file(&part);
+        let _ = fs::remove_file(&temporary);
     }
     done
 }
 
-/// The same for a file that `make` makes by its path. What lies at the place itself can be read meanwhile.
+/// The same for a file that `make` creates by path. A file at `path` can be read meanwhile.
 pub fn replace_by<E: From<io::Error>>(path: &Path, make: impl FnOnce(&Path) -> Result<(), E>) -> Result<(), E> {
-    let part = beside(path);
-    remove_if_there(&part)?;
-    let written = make(&part).and_then(|()| Ok(File::open(&part)?.sync_all()?));
-    let done = written.and_then(|()| Ok(fs::rename(&part, path)?));
+    let temporary = temporary_path(path);
+    remove_if_exists(&temporary)?;
+    let written = make(&temporary).and_then(|()| Ok(File::open(&temporary)?.sync_all()?));
+    let done = written.and_then(|()| Ok(fs::rename(&temporary, path)?));
     if done.is_err() {
-        let _ = fs::remove_file(&part);
+        let _ = fs::remove_file(&temporary);
     }
     done
 }
 
-/// Makes `link` a relative symlink to `target`, in one step.
+/// Makes `link` a relative symlink to `target`, atomically.
 pub fn point_link(link: &Path, target: &str) -> io::Result<()> {
-    let part = beside(link);
-    remove_if_there(&part)?;
-    std::os::unix::fs::symlink(target, &part)?;
-    fs::rename(&part, link)
+    let temporary = temporary_path(link);
+    remove_if_exists(&temporary)?;
+    std::os::unix::fs::symlink(target, &temporary)?;
+    fs::rename(&temporary, link)
 }
 
-/// Whether a file of this name is one that [`replace`] has not finished.
-pub fn is_unfinished(name: &str) -> bool {
+/// Whether this is the name of a temporary file of [`replace`].
+pub fn is_temporary(name: &str) -> bool {
     name.starts_with('.') && name.ends_with(".part")
 }
 
-/// A name in the same folder that no other process takes.
-fn beside(path: &Path) -> PathBuf {
+/// A temporary name in the same folder that no other process uses.
+fn temporary_path(path: &Path) -> PathBuf {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     path.with_file_name(format!(".{name}.{}.part", std::process::id()))
 }
@@ -67,7 +67,7 @@ mod tests {
     use std::io::Write;
 
     #[test]
-    fn a_link_moves_in_one_step() {
+    fn a_link_moves_atomically() {
         let dir = tempfile::tempdir().unwrap();
         let link = dir.path().join("latest");
         for target in ["one", "two"] {
@@ -78,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn a_write_that_fails_changes_nothing() {
+    fn a_failed_write_changes_nothing() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("charts/a.png");
         replace(&path, |out| out.write_all(b"old")).unwrap();

@@ -1,7 +1,7 @@
-//! The bodies of requests and responses, on their way from the run to requests.db.
+//! The stored bodies of requests and responses.
 //!
-//! While a run goes on they are appended to a spool ([`spool`]), compressed, so that they do not gather in memory. When
-//! requests.db has been written they lie there, and the spool goes.
+//! During a run, compressed bodies are appended to a spool file ([`spool`]), so that they do not accumulate in memory. At the end they
+//! are copied to requests.db, and the spool is removed.
 
 pub mod spool;
 
@@ -15,88 +15,104 @@ use std::collections::{BTreeSet, HashMap};
 use std::io::{self, Write};
 use std::path::Path;
 
-/// The bodies of a spool that are to be kept, by case, round and place; each is read when it is asked for.
-pub struct Kept {
+/// The bodies of a spool that are copied to requests.db, sorted by case, round, request and turn.
+pub struct SpooledBodies {
     reader: spool::Reader,
     heads: Vec<(Head, u64)>,
 }
 
-impl Kept {
-    /// Opens a spool and chooses its samples.
+impl SpooledBodies {
+    /// Opens a spool and selects its samples.
     ///
     /// # Errors
     /// The file cannot be read.
-    pub fn open(path: &Path) -> Result<Kept, StoreError> {
+    pub fn open(path: &Path) -> Result<SpooledBodies, StoreError> {
         let mut reader = spool::Reader::open(path)?;
         let mut heads = reader.heads()?;
         let mut samples: HashMap<(String, u32), BodySample> = HashMap::new();
         for (head, _) in heads.iter().filter(|(head, _)| head.sampled) {
-            samples.entry((head.case.clone(), head.round)).or_default().wants(head);
+            samples.entry((head.case.clone(), head.round)).or_default().add(head);
         }
         heads.retain(|(head, _)| {
-            !head.sampled || samples.get(&(head.case.clone(), head.round)).is_some_and(|picks| picks.keeps(head))
+            !head.sampled || samples.get(&(head.case.clone(), head.round)).is_some_and(|sample| sample.contains(head))
         });
         heads.sort_by(|(a, _), (b, _)| (&a.case, a.round, a.seq, a.turn).cmp(&(&b.case, b.round, b.seq, b.turn)));
-        Ok(Kept { reader, heads })
+        Ok(SpooledBodies { reader, heads })
     }
 
-    /// Hands every request's bodies to `take`, in order.
+    /// Calls `visit` with the bodies of every request, in order.
     ///
     /// # Errors
-    /// The file cannot be read, or `take` fails.
-    pub fn each<E: From<StoreError>>(mut self, mut take: impl FnMut(&Head, &Packed) -> Result<(), E>) -> Result<(), E> {
+    /// The file cannot be read, or `visit` fails.
+    pub fn for_each<E: From<StoreError>>(mut self, mut visit: impl FnMut(&Head, &Packed) -> Result<(), E>) -> Result<(), E> {
         for (head, at) in &self.heads {
             if let Some(packed) = self.reader.bodies(*at)? {
-                take(head, &packed)?;
+                visit(head, &packed)?;
             }
         }
         Ok(())
     }
 }
 
-/// The first measured requests of a round, by number.
+/// Sample size: the first measured requests of a round, by number.
 const FIRST: usize = 10;
-/// Requests that failed, by number.
+/// Sample size: the first failed requests, by number.
 const FAILED: usize = 20;
-/// Measured requests that are drawn.
-const DRAWN: usize = 20;
+/// Sample size: random measured requests.
+const RANDOM: usize = 20;
 
-/// A sample of the requests of one round. Requests that it wanted for a while, and then not, are left out when it is chosen
-/// again from those that it wanted.
+/// A sample of the requests of one round. Requests enter in any order, so some belong to the sample only for a while; they are left
+/// out by a second pass over the requests that were added.
 #[derive(Debug, Default)]
 pub struct BodySample {
-    first: BTreeSet<(u64, u64, u32)>,
-    failed: BTreeSet<(u64, u64, u32)>,
-    drawn: BTreeSet<(u64, u64, u32)>,
+    first: BTreeSet<RankedRequest>,
+    failed: BTreeSet<RankedRequest>,
+    random: BTreeSet<RankedRequest>,
+}
+
+/// A request by its rank in a part of the sample.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct RankedRequest {
+    rank: u64,
+    seq: u64,
+    turn: u32,
+}
+
+impl RankedRequest {
+    fn by_number(head: &Head) -> RankedRequest {
+        RankedRequest { rank: head.seq, seq: head.seq, turn: head.turn }
+    }
+
+    fn by_random_rank(head: &Head) -> RankedRequest {
+        RankedRequest { rank: head.rank, seq: head.seq, turn: head.turn }
+    }
 }
 
 impl BodySample {
-    /// Takes a request into account; whether the sample wants it, as far as is known by now.
-    pub fn wants(&mut self, head: &Head) -> bool {
-        let (place, rank) = ((head.seq, head.turn), head.rank);
-        let first = head.measured && lowest(&mut self.first, FIRST, (head.seq, place));
-        let failed = head.failed && lowest(&mut self.failed, FAILED, (head.seq, place));
-        let drawn = head.measured && lowest(&mut self.drawn, DRAWN, (rank, place));
-        first | failed | drawn
+    /// Adds a request. Whether it belongs to the sample of the requests so far.
+    pub fn add(&mut self, head: &Head) -> bool {
+        let first = head.measured && insert_lowest(&mut self.first, FIRST, RankedRequest::by_number(head));
+        let failed = head.failed && insert_lowest(&mut self.failed, FAILED, RankedRequest::by_number(head));
+        let random = head.measured && insert_lowest(&mut self.random, RANDOM, RankedRequest::by_random_rank(head));
+        first | failed | random
     }
 
-    /// Whether it is still wanted, now that all were taken into account.
-    pub fn keeps(&self, head: &Head) -> bool {
-        let by_number = (head.seq, head.seq, head.turn);
+    /// Whether a request belongs to the sample after all requests were added.
+    pub fn contains(&self, head: &Head) -> bool {
+        let by_number = RankedRequest::by_number(head);
         self.first.contains(&by_number)
             || self.failed.contains(&by_number)
-            || self.drawn.contains(&(head.rank, head.seq, head.turn))
+            || self.random.contains(&RankedRequest::by_random_rank(head))
     }
 }
 
-/// Whether the request is one of the `most` lowest by its rank.
-fn lowest(chosen: &mut BTreeSet<(u64, u64, u32)>, most: usize, (rank, (seq, turn)): (u64, (u64, u32))) -> bool {
-    let own = (rank, seq, turn);
-    chosen.insert(own);
-    chosen.len() <= most || chosen.pop_last() != Some(own)
+/// Keeps the `size` requests of the lowest rank. Whether `request` is one of them.
+fn insert_lowest(lowest: &mut BTreeSet<RankedRequest>, size: usize, request: RankedRequest) -> bool {
+    lowest.insert(request);
+    lowest.len() <= size || lowest.pop_last() != Some(request)
 }
 
-/// A body in JSON text: a JSON document as it is, anything else as a string.
+/// A body as JSON: a JSON document unchanged, anything else as a string.
 #[derive(Serialize)]
 #[serde(untagged)]
 enum BodyText<'a> {
@@ -105,7 +121,7 @@ enum BodyText<'a> {
 }
 
 impl BodyText<'_> {
-    fn of(body: &str) -> BodyText<'_> {
+    fn new(body: &str) -> BodyText<'_> {
         serde_json::from_str(body).map_or(BodyText::Text(body), BodyText::Document)
     }
 }
@@ -116,23 +132,23 @@ struct Response<'a> {
     body: BodyText<'a>,
 }
 
-/// A request's body.
+/// Compresses the body of a request.
 ///
 /// # Errors
-/// Only where memory ends.
+/// Out of memory.
 pub fn pack_request(body: &str) -> io::Result<Vec<u8>> {
-    packed(&BodyText::of(body))
+    compress(&BodyText::new(body))
 }
 
-/// A response's status and body: `{"status": 200, "body": …}`.
+/// Compresses status and body of a response: `{"status": 200, "body": …}`.
 ///
 /// # Errors
-/// Only where memory ends.
+/// Out of memory.
 pub fn pack_response(status: Option<u16>, body: &str) -> io::Result<Vec<u8>> {
-    packed(&Response { status, body: BodyText::of(body) })
+    compress(&Response { status, body: BodyText::new(body) })
 }
 
-fn packed(text: &impl Serialize) -> io::Result<Vec<u8>> {
+fn compress(text: &impl Serialize) -> io::Result<Vec<u8>> {
     let mut encoder = ZlibEncoder::new(Vec::new(), Compression::fast());
     encoder.write_all(&serde_json::to_vec(text)?)?;
     encoder.finish()
@@ -149,27 +165,27 @@ mod tests {
         (0..500).map(|seq| Head { seq, rank: rank(seq), measured: seq >= 30, failed: seq % 9 == 0, ..Head::default() }).collect()
     }
 
-    /// What a sample of these keeps in the end, and how many it wanted for a while.
-    fn kept(order: impl Iterator<Item = Head>) -> (Vec<u64>, usize) {
-        let mut picks = BodySample::default();
-        let wanted: Vec<Head> = order.filter(|head| picks.wants(head)).collect();
-        let mut again = BodySample::default();
-        wanted.iter().for_each(|head| _ = again.wants(head));
-        let mut kept: Vec<u64> = wanted.iter().filter(|head| again.keeps(head)).map(|head| head.seq).collect();
-        kept.sort();
-        (kept, wanted.len())
+    /// The final sample, and the number of requests that belonged to it for a while.
+    fn sampled(order: impl Iterator<Item = Head>) -> (Vec<u64>, usize) {
+        let mut first_pass = BodySample::default();
+        let added: Vec<Head> = order.filter(|head| first_pass.add(head)).collect();
+        let mut second_pass = BodySample::default();
+        added.iter().for_each(|head| _ = second_pass.add(head));
+        let mut sample: Vec<u64> = added.iter().filter(|head| second_pass.contains(head)).map(|head| head.seq).collect();
+        sample.sort();
+        (sample, added.len())
     }
 
     #[test]
-    fn the_sample_is_the_same_in_whatever_order_requests_end() {
-        let (kept_forwards, _) = kept(heads().into_iter());
-        let (kept_backwards, wanted) = kept(heads().into_iter().rev());
-        assert_eq!(kept_forwards, kept_backwards);
-        assert!(wanted > kept_backwards.len(), "some were wanted for a while only");
-        assert!((40..=50).contains(&kept_forwards.len()), "{kept_forwards:?}");
-        assert!((30..40).all(|seq| kept_forwards.contains(&seq)), "the first measured ones");
-        assert!((0..20).map(|n| 9 * n).all(|seq| kept_forwards.contains(&seq)), "the first that failed, warm-up or not");
-        assert!(kept_forwards.iter().any(|seq| *seq > 200 && seq % 9 != 0), "and some of the others");
+    fn the_sample_does_not_depend_on_the_order_of_the_ends() {
+        let (forwards, _) = sampled(heads().into_iter());
+        let (backwards, added) = sampled(heads().into_iter().rev());
+        assert_eq!(forwards, backwards);
+        assert!(added > backwards.len(), "some belong to it only for a while");
+        assert!((40..=50).contains(&forwards.len()), "{forwards:?}");
+        assert!((30..40).all(|seq| forwards.contains(&seq)), "the first measured ones");
+        assert!((0..20).map(|n| 9 * n).all(|seq| forwards.contains(&seq)), "the first that failed, warm-up or not");
+        assert!(forwards.iter().any(|seq| *seq > 200 && seq % 9 != 0), "and some of the others");
     }
 
     fn text(packed: &[u8]) -> String {
@@ -179,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn documents_stay_as_they_were_sent_and_all_else_is_a_string() {
+    fn documents_are_unchanged_and_all_else_is_a_string() {
         assert_eq!(text(&pack_request(r#"{"b": 1.0, "a":[1e3]}"#).unwrap()), r#"{"b": 1.0, "a":[1e3]}"#);
         assert_eq!(text(&pack_request("{\"cut").unwrap()), r#""{\"cut""#);
         assert_eq!(text(&pack_response(Some(200), "data: {}\n\n").unwrap()), r#"{"status":200,"body":"data: {}\n\n"}"#);

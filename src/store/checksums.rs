@@ -1,10 +1,8 @@
-//! checksums.sha256: what the files that are read back must be. `sha256sum -c checksums.sha256` checks it, too.
+//! checksums.sha256: the checksums of the files that are read back, in the format of `sha256sum -c`.
 //!
-//! Once it lists the rows the run is complete, and a journal that a crash left behind counts no more. A file that is replaced
-//! is left out meanwhile, so that a crash leaves none that looks damaged.
+//! Once the list contains the rows, the run is complete, and a journal left by a crash is ignored. A file is removed from the list while it
+//! is replaced, so that a crash does not leave a file that seems damaged.
 
-use crate::store::error::StoreError;
-use crate::store::rundir::RunDir;
 use crate::store::{manifest, sqlite};
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
@@ -15,141 +13,70 @@ use std::io::{self, Read};
 /// Name of the file in a run folder.
 pub const FILE: &str = "checksums.sha256";
 
-/// The rows.
+/// Name of the request table in a run folder.
 pub const ROWS: &str = "requests.parquet";
-/// What was read beside the requests.
+/// Name of the telemetry table in a run folder.
 pub const READINGS: &str = "telemetry.parquet";
-/// Files that every report is made of. All that exist are listed.
-const INPUTS: [&str; 5] = ["plan.yaml", "baseline.json", manifest::FILE, ROWS, READINGS];
+/// Files from which every report is computed. Those that exist are listed.
+pub(super) const INPUTS: [&str; 5] = ["plan.yaml", "baseline.json", manifest::FILE, ROWS, READINGS];
 
-/// The listed names and their checksums.
-type Sums = BTreeMap<String, String>;
+/// The listed file names and their checksums.
+#[derive(Debug, Default)]
+pub(super) struct Checksums(BTreeMap<String, String>);
 
-impl RunDir {
-    /// Writes the checksums of the files that reports are made of, as they are now.
-    ///
-    /// # Errors
-    /// A file cannot be read, or the list not be written.
-    pub fn seal(&self) -> Result<(), StoreError> {
-        let mut sums = Sums::new();
-        for name in INPUTS.into_iter().filter(|name| self.file(name).exists()) {
-            sums.insert(name.into(), self.sum(name)?);
+impl Checksums {
+    /// None if the text is not a list of checksums and file names.
+    pub fn parse(text: &str) -> Option<Checksums> {
+        let mut sums = BTreeMap::new();
+        for line in text.lines() {
+            let (sum, name) = line.split_once("  ")?;
+            if sum.len() != 64 || !is_plain_name(name) {
+                return None;
+            }
+            sums.insert(name.to_owned(), sum.to_owned());
         }
-        self.list(&sums)
+        (!sums.is_empty() && text.ends_with('\n')).then_some(Checksums(sums))
     }
 
-    /// Whether there are checksums. Earlier versions wrote none.
-    pub fn is_sealed(&self) -> bool {
-        self.file(FILE).exists()
+    pub fn render(&self) -> String {
+        self.0.iter().map(|(name, sum)| format!("{sum}  {name}\n")).collect()
     }
 
-    /// Whether the rows and all that is known of them were written.
-    ///
-    /// # Errors
-    /// The list cannot be read.
-    pub fn is_complete(&self) -> Result<bool, StoreError> {
-        let journal = self.file(super::journal::FILE).exists();
-        Ok(!journal || self.sums()?.is_some_and(|sums| sums.contains_key(ROWS)))
+    pub fn insert(&mut self, name: &str, sum: String) {
+        self.0.insert(name.to_owned(), sum);
     }
 
-    /// Checks the files that reports are made of.
-    ///
-    /// # Errors
-    /// Names the file that is not what it was.
-    pub(super) fn check(&self) -> Result<(), StoreError> {
-        let Some(sums) = self.sums()? else { return Ok(()) };
-        for name in sums.keys().filter(|name| *name != sqlite::FILE) {
-            self.check_listed(name, &sums)?;
-        }
-        let unlisted = |name: &&str| !sums.contains_key(*name) && self.file(name).exists();
-        match INPUTS.into_iter().find(unlisted).filter(|_| sums.contains_key(ROWS)) {
-            Some(name) => Err(self.damaged(name, "it is not listed in checksums.sha256, so it is not of this run")),
-            None => Ok(()),
-        }
+    pub fn remove(&mut self, name: &str) -> Option<String> {
+        self.0.remove(name)
     }
 
-    /// Checks one file, if it is listed.
-    ///
-    /// # Errors
-    /// It is not what it was.
-    pub(super) fn check_file(&self, name: &str) -> Result<(), StoreError> {
-        match self.sums()? {
-            Some(sums) if sums.contains_key(name) => self.check_listed(name, &sums),
-            _ => Ok(()),
-        }
+    pub fn get(&self, name: &str) -> Option<&String> {
+        self.0.get(name)
     }
 
-    /// Writes a file, whole or not at all, and lists it.
-    ///
-    /// # Errors
-    /// It cannot be written.
-    pub fn write_listed(&self, name: &str, bytes: &[u8]) -> Result<(), StoreError> {
-        self.enlist(name, false)?;
-        self.write(name, bytes)?;
-        self.enlist(name, true)
+    pub fn contains(&self, name: &str) -> bool {
+        self.0.contains_key(name)
     }
 
-    /// Lists a file as it is now, or leaves it out. Where there is no list, none is made.
-    ///
-    /// # Errors
-    /// The file cannot be read, or the list not be written.
-    pub(super) fn enlist(&self, name: &str, listed: bool) -> Result<(), StoreError> {
-        let Some(mut sums) = self.sums()? else { return Ok(()) };
-        let before = sums.remove(name);
-        if listed {
-            sums.insert(name.into(), self.sum(name)?);
-        }
-        if sums.get(name) == before.as_ref() { Ok(()) } else { self.list(&sums) }
-    }
-
-    fn check_listed(&self, name: &str, sums: &Sums) -> Result<(), StoreError> {
-        if !self.file(name).exists() {
-            return Err(self.damaged(name, "it is missing, although checksums.sha256 lists it"));
-        }
-        match sums.get(name).is_some_and(|own| self.sum(name).is_ok_and(|found| found == *own)) {
-            true => Ok(()),
-            false => Err(self.damaged(name, "its content does not match checksums.sha256")),
-        }
-    }
-
-    fn damaged(&self, name: &str, why: &'static str) -> StoreError {
-        StoreError::Damaged { path: self.file(name), why, sums: self.file(FILE) }
-    }
-
-    fn sum(&self, name: &str) -> Result<String, StoreError> {
-        let path = self.file(name);
-        let sum = File::open(&path).and_then(sum_of);
-        sum.map_err(|source| StoreError::Read { path, source })
-    }
-
-    fn list(&self, sums: &Sums) -> Result<(), StoreError> {
-        let lines: String = sums.iter().map(|(name, sum)| format!("{sum}  {name}\n")).collect();
-        self.write(FILE, lines.as_bytes())
-    }
-
-    fn sums(&self) -> Result<Option<Sums>, StoreError> {
-        if !self.is_sealed() {
-            return Ok(None);
-        }
-        let text = String::from_utf8(self.read(FILE)?).unwrap_or_default();
-        let lines = text.lines().map(|line| line.split_once("  ").filter(|(sum, name)| sum.len() == 64 && is_plain(name)));
-        let sums: Option<Sums> = lines.map(|line| line.map(|(sum, name)| (name.to_owned(), sum.to_owned()))).collect();
-        let sums = sums.filter(|sums| !sums.is_empty() && text.ends_with('\n'));
-        sums.map(Some).ok_or_else(|| self.damaged(FILE, "it is not a list of checksums and file names"))
+    /// The files that are checked when a run folder is opened; the database is checked when it is read.
+    pub fn checked_on_open(&self) -> impl Iterator<Item = &String> {
+        self.0.keys().filter(|name| *name != sqlite::FILE)
     }
 }
 
-/// Whether it names a file of the folder itself.
-fn is_plain(name: &str) -> bool {
+/// Whether this is the name of a file in the folder itself.
+fn is_plain_name(name: &str) -> bool {
     !name.is_empty() && !name.starts_with('.') && !name.contains(['/', '\0'])
 }
 
-fn sum_of(mut file: File) -> io::Result<String> {
-    let (mut hash, mut piece) = (Sha256::new(), vec![0; 1 << 16]);
+/// The SHA-256 of a file in hex.
+pub(super) fn sha256(mut file: File) -> io::Result<String> {
+    let mut hash = Sha256::new();
+    let mut buffer = vec![0; 1 << 16];
     loop {
-        match file.read(&mut piece)? {
+        match file.read(&mut buffer)? {
             0 => break,
-            read => hash.update(piece.get(..read).unwrap_or_default()),
+            read => hash.update(buffer.get(..read).unwrap_or_default()),
         }
     }
     let mut text = String::new();
@@ -160,6 +87,7 @@ fn sum_of(mut file: File) -> io::Result<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::store::RunDir;
 
     /// A folder with the files of a run.
     fn folder() -> (tempfile::TempDir, RunDir) {
@@ -184,13 +112,13 @@ mod tests {
         assert_eq!(names, ["manifest.json", "plan.yaml", "requests.parquet"]);
         assert!(text.lines().all(|line| line.find("  ") == Some(64)), "{text}");
         assert_eq!(
-            sum_of(File::open("/dev/null").unwrap()).unwrap(),
+            sha256(File::open("/dev/null").unwrap()).unwrap(),
             "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
         );
     }
 
     #[test]
-    fn a_file_that_changed_is_gone_or_came_is_named() {
+    fn a_changed_missing_or_added_file_is_named() {
         let (_dir, run) = folder();
         assert!(RunDir::open(run.path()).is_ok(), "a folder of an earlier version has no checksums");
         run.seal().unwrap();
@@ -213,17 +141,17 @@ mod tests {
     }
 
     #[test]
-    fn a_database_is_listed_while_it_is_whole() {
+    fn a_database_is_listed_while_it_is_complete() {
         let (_dir, run) = folder();
         run.seal().unwrap();
         run.write(sqlite::FILE, b"rows").unwrap();
         run.check_file(sqlite::FILE).unwrap();
-        run.enlist(sqlite::FILE, true).unwrap();
+        run.list_file(sqlite::FILE).unwrap();
         run.check_file(sqlite::FILE).unwrap();
         run.write(sqlite::FILE, b"rowS").unwrap();
         assert!(run.check_file(sqlite::FILE).unwrap_err().to_string().contains("requests.db is damaged"));
         assert!(RunDir::open(run.path()).is_ok(), "it is checked where it is read");
-        run.enlist(sqlite::FILE, false).unwrap();
+        run.unlist_file(sqlite::FILE).unwrap();
         run.check_file(sqlite::FILE).unwrap();
     }
 

@@ -1,56 +1,56 @@
-//! What can go wrong with a run folder.
+//! Errors of the run folder.
 
 use std::path::PathBuf;
 
-/// Why a run cannot be kept or read back.
+/// Why a run folder cannot be written or read.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
-    /// The folder belongs to another run.
-    #[error("{path} holds another run; name another folder (`run --force` overwrites it)")]
+    /// The folder contains another run.
+    #[error("{path} already contains a run; choose another folder, or pass --force to overwrite it")]
     Occupied {
         /// The folder.
         path: PathBuf,
     },
     /// Another process writes to the folder.
-    #[error("{path} is in use: another llmscen{owner} is writing to this folder; wait until it ends, or name another folder")]
+    #[error("{path} is in use: another llmscen{owner} is writing to this folder; wait until it ends, or choose another folder")]
     InUse {
         /// The folder.
         path: PathBuf,
-        /// ` (process N)`, where that is known.
+        /// ` (process N)`, if known.
         owner: String,
     },
-    /// A file is not what it was when it was written.
+    /// A file has changed since it was written.
     #[error("{path} is damaged: {why}; restore it from a copy, or delete {sums} to read the folder without checks")]
     Damaged {
         /// The file.
         path: PathBuf,
-        /// How that is known.
+        /// How it differs.
         why: &'static str,
         /// The list of checksums.
         sums: PathBuf,
     },
-    /// Something cannot be written.
-    #[error("cannot write {path}: {source}; name a folder that can be written with --output or `report.dir`")]
+    /// A file or folder cannot be written.
+    #[error("cannot write {path}: {source}; choose a writable folder with --output or `report.dir`")]
     Write {
         /// File or folder.
         path: PathBuf,
-        /// The system's words.
+        /// Error of the system.
         source: std::io::Error,
     },
-    /// Something cannot be read.
+    /// A file cannot be read.
     #[error("cannot read {path}: {source}")]
     Read {
         /// The file.
         path: PathBuf,
-        /// The system's words.
+        /// Error of the system.
         source: std::io::Error,
     },
-    /// The folder is not that of a run.
-    #[error("{path} is not the folder of a run: {missing}")]
+    /// The folder is not a run folder.
+    #[error("{path} is not a run folder: {missing}; pass a folder such as reports/chat/latest")]
     NotARun {
         /// The folder.
         path: PathBuf,
-        /// What it lacks.
+        /// What is missing.
         missing: String,
     },
     /// The manifest does not parse.
@@ -58,11 +58,11 @@ pub enum StoreError {
     Manifest {
         /// The file.
         path: PathBuf,
-        /// What the parser said.
+        /// Error of the parser.
         reason: String,
     },
     /// The file is not a journal.
-    #[error("{path} is not a journal of llmscen")]
+    #[error("{path} is not an llmscen journal")]
     NotAJournal {
         /// The file.
         path: PathBuf,
@@ -74,21 +74,21 @@ pub enum StoreError {
         path: PathBuf,
         /// Its version.
         found: u32,
-        /// The one that is read.
+        /// The supported version.
         known: u32,
     },
-    /// The bodies that wait for requests.db are not of this version.
-    #[error("{path} holds no bodies that this llmscen reads: {reason}; move it away, or use the llmscen that wrote it")]
+    /// The spool of bodies is of another version.
+    #[error("{path} has no bodies that this llmscen can read: {reason}; move it away, or use the llmscen that wrote it")]
     Spool {
         /// The file.
         path: PathBuf,
-        /// What it is instead.
+        /// Why.
         reason: String,
     },
     /// A record cannot be encoded.
     #[error("a record cannot be written to the journal: {reason}")]
     Encode {
-        /// What the encoder said.
+        /// Error of the encoder.
         reason: String,
     },
     /// The database cannot be written or read.
@@ -96,7 +96,7 @@ pub enum StoreError {
     Database {
         /// The file.
         path: PathBuf,
-        /// What SQLite said.
+        /// Error of SQLite.
         reason: String,
     },
 }

@@ -1,7 +1,7 @@
-//! histograms.hlog: an HdrHistogram log (version 1.3, V2 compressed histograms) of what the rows say over time.
+//! histograms.hlog: an HdrHistogram log (version 1.3, V2 compressed histograms) of the latencies over time.
 //!
-//! A line is one metric of one case over one interval, tagged `CASE/METRIC`. Values are whole nanoseconds; the column of the
-//! greatest value is in milliseconds, as the tools of HdrHistogram print it.
+//! A line is one metric of one case in one interval, with the tag `CASE/METRIC`. Values are in nanoseconds; the column of the maximum is
+//! in milliseconds, as the tools of HdrHistogram expect.
 
 use hdrhistogram::Histogram;
 use hdrhistogram::serialization::V2DeflateSerializer;
@@ -17,13 +17,13 @@ use std::time::{Duration, SystemTime};
 /// Name of the file in a run folder.
 pub const FILE: &str = "histograms.hlog";
 
-/// The metrics of the log: the name in its tags, and the column.
+/// The metrics of the log: name in the tag, and column.
 const METRICS: [(&str, &str); 4] = [("ttft", "ttft_ms"), ("itl", "itl_ms"), ("e2e", "e2e_ms"), ("tpot", "tpot_ms")];
-/// An interval, and one where a round lasts longer than [`LONG`]; nanoseconds.
+/// Interval length, and that of rounds longer than [`LONG_ROUND`], nanoseconds.
 const INTERVALS: [u64; 2] = [1_000_000_000, 10_000_000_000];
-const LONG: u64 = 600_000_000_000;
-/// The greatest value, nanoseconds: an hour. Greater ones count as this one.
-const GREATEST: u64 = 3_600_000_000_000;
+const LONG_ROUND: u64 = 600_000_000_000;
+/// Maximum value in nanoseconds: one hour. Greater values count as this one.
+const MAX_VALUE: u64 = 3_600_000_000_000;
 const DIGITS: u8 = 3;
 
 /// Why a log cannot be written.
@@ -32,36 +32,39 @@ pub enum LogError {
     /// The table lacks a column.
     #[error(transparent)]
     Frame(#[from] FrameError),
-    /// Something of the log's own.
+    /// The log cannot be encoded.
     #[error("the histograms cannot be encoded: {0}")]
     Log(String),
 }
 
 impl LogError {
-    fn of(error: impl Display) -> LogError {
+    fn new(error: impl Display) -> LogError {
         LogError::Log(error.to_string())
     }
 }
 
-/// A row of the log's interest: it was measured.
-struct Ended<'a> {
-    /// Start of its round, in nanoseconds after the run's.
+/// A successful measured request.
+struct LoggedRow<'a> {
+    /// Start of its round, in nanoseconds after the start of the run.
     origin: u64,
     case: &'a str,
-    /// The interval in which it ended, from 0.
-    interval: u64,
-    row: usize,
+    /// End, in nanoseconds after the start of its round.
+    end: u64,
+    /// Index of the row in the table.
+    index: usize,
 }
 
-/// Writes the log of the measured requests, each in the interval of its round in which it ended.
+/// Writes the log of the measured requests. A request belongs to the interval of its round in which it ended.
 ///
 /// # Errors
-/// `out` cannot be written, or memory ends.
+/// `out` cannot be written, or the log cannot be encoded.
 pub fn write(table: &Table, manifest: &Manifest, out: &mut impl Write) -> Result<(), LogError> {
     let values = |column: &str| table.values(column, 0..table.len());
     let columns: Vec<Values> = METRICS.iter().map(|(_, column)| values(column)).collect::<Result<_, _>>()?;
     let cases = values("case_id")?;
-    let (ended, interval) = ended(table, &cases, manifest)?;
+    let rows = logged_rows(table, &cases, manifest)?;
+    let is_long = rows.iter().any(|row| row.end > LONG_ROUND);
+    let interval_ns = INTERVALS[usize::from(is_long)];
     let start = SystemTime::UNIX_EPOCH + Duration::from_nanos(manifest.started_unix_ns);
     let mut serializer = V2DeflateSerializer::new();
     let mut log = IntervalLogWriterBuilder::new()
@@ -71,43 +74,47 @@ pub fn write(table: &Table, manifest: &Manifest, out: &mut impl Write) -> Result
         .with_base_time(start)
         .with_max_value_divisor(1e6)
         .begin_log_with(out, &mut serializer)
-        .map_err(LogError::of)?;
-    let mut histogram = Histogram::<u64>::new_with_bounds(1, GREATEST, DIGITS).map_err(LogError::of)?;
-    for together in ended.chunk_by(|a, b| (a.origin, a.case, a.interval) == (b.origin, b.case, b.interval)) {
-        let Some(first) = together.first() else { continue };
-        let from = Duration::from_nanos(first.origin + first.interval * interval);
+        .map_err(LogError::new)?;
+    let mut histogram = Histogram::<u64>::new_with_bounds(1, MAX_VALUE, DIGITS).map_err(LogError::new)?;
+    let interval_of = |row: &LoggedRow<'_>| row.end / interval_ns;
+    for group in rows.chunk_by(|a, b| (a.origin, a.case, interval_of(a)) == (b.origin, b.case, interval_of(b))) {
+        let Some(first) = group.first() else { continue };
+        let from = Duration::from_nanos(first.origin + interval_of(first) * interval_ns);
         for ((metric, _), values) in METRICS.iter().zip(&columns) {
             histogram.reset();
-            together.iter().for_each(|one| record(&mut histogram, values.get(one.row)));
+            group.iter().for_each(|row| record(&mut histogram, values.get(row.index)));
             if !histogram.is_empty() {
                 let tag = tag(first.case, metric);
-                log.write_histogram(&histogram, from, Duration::from_nanos(interval), Tag::new(&tag)).map_err(LogError::of)?;
+                let length = Duration::from_nanos(interval_ns);
+                log.write_histogram(&histogram, from, length, Tag::new(&tag)).map_err(LogError::new)?;
             }
         }
     }
     Ok(())
 }
 
-/// The measured rows, by round, case and interval, and how long an interval is.
-fn ended<'a>(table: &Table, cases: &'a Values, manifest: &Manifest) -> Result<(Vec<Ended<'a>>, u64), LogError> {
-    let [rounds, phases, outcomes, ends] =
-        ["round", "phase", "outcome", "end_ns"].map(|column| table.values(column, 0..table.len()));
-    let (rounds, phases, outcomes, ends) = (rounds?, phases?, outcomes?, ends?);
+/// The successful measured rows by round, case, end and index.
+fn logged_rows<'a>(table: &Table, cases: &'a Values, manifest: &Manifest) -> Result<Vec<LoggedRow<'a>>, LogError> {
+    let values = |column: &str| table.values(column, 0..table.len());
+    let rounds = values("round")?;
+    let phases = values("phase")?;
+    let outcomes = values("outcome")?;
+    let ends = values("end_ns")?;
     let origins: HashMap<(&str, u64), u64> =
         manifest.parts.iter().map(|part| ((part.case.as_str(), part.round.into()), part.origin_ns)).collect();
-    let row = |row: usize| match (cases.get(row), rounds.get(row), phases.get(row), outcomes.get(row), ends.get(row)) {
-        // A request that failed has gaps between its tokens, too; they are no part of any figure.
-        (Cell::Text(case), Cell::Whole(round), Cell::Text("measured"), Cell::Text("ok"), Cell::Whole(end)) => {
-            Some(Ended { origin: *origins.get(&(case, round))?, case, interval: end, row })
+    let row = |index: usize| {
+        let cells = (cases.get(index), rounds.get(index), phases.get(index), outcomes.get(index), ends.get(index));
+        match cells {
+            // A failed request may have gaps too, but they are not part of any metric.
+            (Cell::Text(case), Cell::Whole(round), Cell::Text("measured"), Cell::Text("ok"), Cell::Whole(end)) => {
+                Some(LoggedRow { origin: *origins.get(&(case, round))?, case, end, index })
+            }
+            _ => None,
         }
-        _ => None,
     };
-    let mut ended: Vec<Ended<'_>> = (0..table.len()).filter_map(row).collect();
-    let long = ended.iter().any(|one| one.interval > LONG);
-    let interval = INTERVALS[usize::from(long)];
-    ended.iter_mut().for_each(|one| one.interval /= interval);
-    ended.sort_by_key(|one| (one.origin, one.case, one.interval, one.row));
-    Ok((ended, interval))
+    let mut rows: Vec<LoggedRow<'_>> = (0..table.len()).filter_map(row).collect();
+    rows.sort_by_key(|row| (row.origin, row.case, row.end, row.index));
+    Ok(rows)
 }
 
 fn record(histogram: &mut Histogram<u64>, cell: Cell<'_>) {
@@ -119,7 +126,7 @@ fn record(histogram: &mut Histogram<u64>, cell: Cell<'_>) {
     }
 }
 
-/// `CASE/METRIC`, where a comma of the case is `;`, and what else a tag must not hold, or would be mistaken, is `%` and hex.
+/// `CASE/METRIC`: a comma becomes `;`, and other characters that a tag cannot have are percent-encoded.
 fn tag(case: &str, metric: &str) -> String {
     let mut tag = String::new();
     for letter in case.chars() {
@@ -146,7 +153,7 @@ mod tests {
     use llmscen_core::outcome::{Failure, FailureKind, Outcome, Phase, Timeline};
     use llmscen_core::units::Nanos;
 
-    /// A stream that began at `from`, whose tokens came after these spans, in microseconds.
+    /// A stream sent at `from`, with tokens after these spans, in microseconds.
     fn outcome(seq: u64, from: u64, spans: &[u64]) -> Outcome {
         let at = |micros: u64| Nanos(micros * 1000);
         let tokens: Vec<Nanos> = spans.iter().map(|span| at(from + span)).collect();
@@ -187,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_stand_in_the_order_of_time_with_the_case_and_metric_as_tag() {
+    fn lines_are_sorted_by_time_and_have_case_and_metric_as_tag() {
         let rows = [outcome(0, 0, &[500_000, 900_000]), outcome(1, 100_000, &[1_000_000, 1_800_000])];
         let other = outcome(0, 0, &[10, 20]);
         let failed = Outcome { end: Err(Failure::new(FailureKind::Truncated, "x")), ..outcome(1, 0, &[10, 20]) };
@@ -200,13 +207,13 @@ mod tests {
         let head = "#[Histogram log format version 1.3]\n#[llmscen: values in nanoseconds, Interval_Max in milliseconds]\n\
                     #[StartTime: 1700000000.123 (seconds since epoch)]\n#[BaseTime: 1700000000.123 (seconds since epoch)]\n";
         assert!(text.starts_with(head.as_bytes()), "{}", String::from_utf8_lossy(&text));
-        let seen: Vec<_> =
+        let lines: Vec<_> =
             read(&text).into_iter().map(|(tag, start, length, histogram)| (tag, start, length, histogram.len())).collect();
         let line = |tag: &str, start: u64| (tag.to_owned(), start, 1000, 1);
         let of = |case: &str, start: u64| {
             ["ttft", "itl", "e2e", "tpot"].map(|metric| line(&format!("{case}/{metric}"), start)).to_vec()
         };
-        assert_eq!(seen, [of("z", 2000), of("a=1;b=x%20y", 5000), of("a=1;b=x%20y", 6000)].concat());
+        assert_eq!(lines, [of("z", 2000), of("a=1;b=x%20y", 5000), of("a=1;b=x%20y", 6000)].concat());
         assert_eq!(log(&table, &manifest), text, "same rows, same bytes");
     }
 
@@ -217,15 +224,15 @@ mod tests {
         let table = Table::build(rows.iter().map(|outcome| Tagged { case: "c", round: 1, shard: 0, outcome }));
         let lines = read(&log(&table, &manifest(&[("c", 1, 0)])));
         assert!(lines.iter().filter(|line| line.0 == "c/ttft").count() > 100, "{}", lines.len());
-        let mut merged = Histogram::<u64>::new_with_bounds(1, GREATEST, DIGITS).unwrap();
+        let mut merged = Histogram::<u64>::new_with_bounds(1, MAX_VALUE, DIGITS).unwrap();
         lines.iter().filter(|line| line.0 == "c/ttft").for_each(|line| merged.add(&line.3).unwrap());
         let mut sorted = exact;
         sorted.sort();
         assert_eq!(merged.len(), 4000);
         for share in [0.01, 0.25, 0.5, 0.9, 0.99, 0.999, 1.0] {
-            let own = sorted[(share * 4000.0f64).ceil() as usize - 1] as f64 * 1000.0;
-            let seen = merged.value_at_quantile(share) as f64;
-            assert!((seen / own - 1.0).abs() < 1e-3, "{share}: {seen} for {own}");
+            let exact = sorted[(share * 4000.0f64).ceil() as usize - 1] as f64 * 1000.0;
+            let merged_value = merged.value_at_quantile(share) as f64;
+            assert!((merged_value / exact - 1.0).abs() < 1e-3, "{share}: {merged_value} for {exact}");
         }
     }
 
@@ -240,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tag_says_which_case_it_is_about() {
+    fn tags_of_different_cases_differ() {
         let cases = ["a,b", "a;b", "a%3Bb", "a b", "a%20b", "a\nb", "é=ü"];
         let tags: std::collections::HashSet<String> = cases.iter().map(|case| tag(case, "itl")).collect();
         assert_eq!(tags.len(), cases.len());

@@ -1,12 +1,12 @@
-//! The journal: `journal.bin`, every outcome of a run as it arrives, a frame ([`super::frames`]) of postcard each. Postcard
+//! The journal: `journal.bin`, every outcome of a run in the order of arrival. Each is a frame ([`super::frames`]) in postcard format, which
 //! writes fields in order, without names.
 //!
-//! The owner calls [`Writer::flush`] at least twice a second. What was flushed survives `kill -9`, since the kernel has
-//! it; what came later may be missing, and a frame that was cut in two is left out by the [`Reader`].
+//! The collector calls [`Writer::flush`] at least twice a second. Flushed records survive `kill -9`; later ones may be missing, and the
+//! [`Reader`] ignores an incomplete last frame.
 
 use super::error::StoreError;
 pub use super::frames::Damage;
-use super::frames::{Frames, HEADER, Scan, header, some_of, version};
+use super::frames::{Frames, HEADER, Scan, header, read_up_to, read_version};
 use llmscen_core::manifest::Part;
 use llmscen_core::outcome::Outcome;
 use serde::{Deserialize, Serialize};
@@ -22,13 +22,13 @@ const VERSION: u32 = 6;
 /// One entry of a journal.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Record {
-    /// A round of a case begins.
+    /// A round of a case starts.
     Started {
         /// Index of the case in the plan.
         case: u32,
         /// Round, from 0.
         round: u32,
-        /// Its time zero, in nanoseconds after the run's start.
+        /// Time zero of the round, in nanoseconds after the start of the run.
         origin_ns: u64,
     },
     /// A request ended.
@@ -37,17 +37,17 @@ pub enum Record {
         case: u32,
         /// Round, from 0.
         round: u32,
-        /// What happened.
+        /// Its outcome.
         outcome: Outcome,
     },
-    /// A round of a case is over.
+    /// A round of a case ended.
     Ended {
-        /// What is known of it.
+        /// Facts of the round.
         part: Part,
     },
 }
 
-/// Appends records.
+/// Writes a journal.
 #[derive(Debug)]
 pub struct Writer {
     out: Frames,
@@ -55,30 +55,30 @@ pub struct Writer {
 }
 
 impl Writer {
-    /// Begins a journal; a file that is there already is replaced.
+    /// Creates a journal; an existing file is replaced.
     ///
     /// # Errors
     /// The file cannot be written.
     pub fn create(path: &Path) -> Result<Writer, StoreError> {
         let file = File::create(path).map_err(|source| StoreError::Write { path: path.to_owned(), source })?;
-        let mut writer = Writer { out: Frames::to(path, file), frame: Vec::new() };
-        writer.out.put(&header(MAGIC, VERSION))?;
+        let mut writer = Writer { out: Frames::new(path, file), frame: Vec::new() };
+        writer.out.write_raw(&header(MAGIC, VERSION))?;
         writer.flush()?;
         Ok(writer)
     }
 
-    /// Adds a record. It is safe from a crash of this process once it has been flushed.
+    /// Appends a record. After the next flush it survives a crash of this process.
     ///
     /// # Errors
-    /// The file cannot be written, or the record not be encoded.
+    /// The file cannot be written, or the record cannot be encoded.
     pub fn append(&mut self, record: &Record) -> Result<(), StoreError> {
         self.frame.clear();
-        let encoded = |error: postcard::Error| StoreError::Encode { reason: error.to_string() };
-        self.frame = postcard::to_extend(record, std::mem::take(&mut self.frame)).map_err(encoded)?;
-        self.out.add(&self.frame)
+        let encode_error = |error: postcard::Error| StoreError::Encode { reason: error.to_string() };
+        self.frame = postcard::to_extend(record, std::mem::take(&mut self.frame)).map_err(encode_error)?;
+        self.out.append(&self.frame)
     }
 
-    /// Hands everything to the operating system.
+    /// Passes all buffered data to the operating system.
     ///
     /// # Errors
     /// The file cannot be written.
@@ -86,7 +86,7 @@ impl Writer {
         self.out.flush()
     }
 
-    /// Flushes, and waits until the disk has it.
+    /// Flushes and syncs to disk.
     ///
     /// # Errors
     /// The file cannot be written.
@@ -95,41 +95,40 @@ impl Writer {
     }
 }
 
-/// Reads every whole record of a journal. A journal that is still being written is read as it stood when it was opened.
+/// Reads the complete records that a journal had when it was opened.
 #[derive(Debug)]
 pub struct Reader {
     path: PathBuf,
     scan: Scan,
     ended: bool,
-    /// Bytes of a header that was cut off.
-    cut: u64,
+    /// Bytes of an incomplete header.
+    incomplete_header: u64,
 }
 
 impl Reader {
     /// Opens a journal.
     ///
     /// # Errors
-    /// The file cannot be read, is no journal, or is one of another version. One that was cut off inside its header
-    /// merely holds nothing.
+    /// The file cannot be read, is not a journal, or has another version. A journal with an incomplete header is empty.
     pub fn open(path: &Path) -> Result<Reader, StoreError> {
         let failed = |source| StoreError::Read { path: path.to_owned(), source };
         let mut file = File::open(path).map_err(failed)?;
-        let beginning = some_of(&mut file, HEADER).map_err(failed)?;
-        let (ended, cut) = match version(MAGIC, &beginning) {
+        let header = read_up_to(&mut file, HEADER).map_err(failed)?;
+        let (ended, incomplete_header) = match read_version(MAGIC, &header) {
             Err(()) => return Err(StoreError::NotAJournal { path: path.to_owned() }),
-            Ok(None) => (true, beginning.len() as u64),
+            Ok(None) => (true, header.len() as u64),
             Ok(Some(VERSION)) => (false, 0),
             Ok(Some(found)) => return Err(StoreError::Version { path: path.to_owned(), found, known: VERSION }),
         };
-        Ok(Reader { path: path.to_owned(), scan: Scan::new(file).map_err(failed)?, ended, cut })
+        Ok(Reader { path: path.to_owned(), scan: Scan::new(file).map_err(failed)?, ended, incomplete_header })
     }
 
-    /// Bytes at the end that hold no whole record, once the iterator has ended; 0 after a clean end.
+    /// Bytes after the last complete record, once the iterator has ended.
     pub fn left_out(&self) -> u64 {
-        self.cut + self.scan.left_out()
+        self.incomplete_header + self.scan.left_out()
     }
 
-    /// What was damaged before the last whole record.
+    /// The damage before the last complete record.
     pub fn damage(&self) -> Damage {
         self.scan.damage()
     }
@@ -138,7 +137,7 @@ impl Reader {
 impl Iterator for Reader {
     type Item = Result<Record, StoreError>;
 
-    /// Records that are damaged are passed over; an error is one of the disk, and the last item.
+    /// Skips damaged records. An error of the disk is the last item.
     fn next(&mut self) -> Option<Result<Record, StoreError>> {
         if self.ended {
             return None;

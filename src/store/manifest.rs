@@ -1,4 +1,4 @@
-//! manifest.json: what is known of a run besides its rows.
+//! manifest.json: the facts of a run besides its rows.
 
 use crate::store::error::StoreError;
 use crate::store::rundir::RunDir;
@@ -7,7 +7,7 @@ use llmscen_core::manifest::Manifest;
 /// Name of the file in a run folder.
 pub const FILE: &str = "manifest.json";
 
-/// Writes the manifest, over the one that is there.
+/// Writes the manifest and updates its checksum.
 ///
 /// # Errors
 /// The folder cannot be written.
@@ -17,10 +17,10 @@ pub fn write(run: &RunDir, manifest: &Manifest) -> Result<(), StoreError> {
     run.write_listed(FILE, &text)
 }
 
-/// Reads it back.
+/// Reads the manifest.
 ///
 /// # Errors
-/// It is missing, or not a manifest.
+/// It is missing or invalid.
 pub fn read(run: &RunDir) -> Result<Manifest, StoreError> {
     let bytes = run.read(FILE)?;
     serde_json::from_slice(&bytes).map_err(|error| StoreError::Manifest { path: run.file(FILE), reason: error.to_string() })
@@ -33,7 +33,7 @@ mod tests {
     use std::collections::BTreeMap;
 
     #[test]
-    fn a_manifest_comes_back_as_it_was() {
+    fn a_manifest_is_read_as_it_was_written() {
         let dir = tempfile::tempdir().unwrap();
         let run = RunDir::at(dir.path());
         let part =
@@ -54,7 +54,7 @@ mod tests {
     }
 
     #[test]
-    fn a_broken_or_missing_manifest_is_named() {
+    fn an_invalid_or_missing_manifest_is_named() {
         let dir = tempfile::tempdir().unwrap();
         let run = RunDir::at(dir.path());
         let path = dir.path().join("manifest.json").display().to_string();

@@ -1,8 +1,9 @@
-//! The folder of one run.
+//! The run folder: its files, their checksums, and the lock of its writer.
 
-use crate::store::atomic::{is_unfinished, point_link, remove_if_there, replace};
+use crate::store::atomic::{is_temporary, point_link, remove_if_exists, replace};
+use crate::store::checksums::{Checksums, INPUTS, READINGS, ROWS, sha256};
 use crate::store::error::StoreError;
-use crate::store::{bodies, checksums, hlog, journal, manifest, sqlite};
+use crate::store::{bodies, checksums, hlog, journal, manifest, npy, sqlite};
 use llmscen_core::redact::Redactor;
 use std::fs::{self, File, TryLockError};
 use std::io::{self, BufWriter, ErrorKind, Write};
@@ -10,14 +11,14 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Files of a run, next to its charts. Any of the first seven says that a folder holds one.
+/// Files of a run besides charts and logits. Any of the first [`MARKS`] shows that a folder contains a run.
 const FILES: &[&str] = &[
     "plan.yaml",
     manifest::FILE,
     journal::FILE,
     "results.json",
-    checksums::ROWS,
-    checksums::READINGS,
+    ROWS,
+    READINGS,
     checksums::FILE,
     "cases.csv",
     "report.md",
@@ -29,13 +30,14 @@ const FILES: &[&str] = &[
     sqlite::FILE,
 ];
 const MARKS: usize = 7;
-/// Runs of one scenario that may begin in the same second.
-const TWINS: u32 = 1000;
+const CHARTS: &str = "charts";
+/// Maximum number of runs of one scenario that start in the same second.
+const MAX_RUNS_PER_SECOND: u32 = 1000;
 
-/// Where a run is to be kept.
+/// The location of a new run folder.
 #[derive(Clone, Copy, Debug)]
-pub struct Where<'a> {
-    /// Exactly this folder (`--output`); None: a new one under `dir`.
+pub struct RunLocation<'a> {
+    /// This folder (`--output`); None: a new one under `dir`.
     pub explicit: Option<&'a Path>,
     /// Folder of all runs.
     pub dir: &'a Path,
@@ -43,17 +45,17 @@ pub struct Where<'a> {
     pub name: &'a str,
     /// Start of the run, `yyyymmddThhmmssZ`.
     pub started: &'a str,
-    /// Use `explicit` even if it holds another run, whose files are removed.
+    /// Use `explicit` even if it contains another run, whose files are then removed.
     pub force: bool,
 }
 
-/// The folder of a run.
+/// A run folder.
 #[derive(Clone, Debug)]
 pub struct RunDir {
     path: PathBuf,
-    /// Held by the one that writes.
+    /// Locked by the writer.
     lock: Option<Arc<File>>,
-    /// Strikes the secrets of the run from what is written here.
+    /// Removes the secrets of the run from text files.
     redactor: Redactor,
 }
 
@@ -64,23 +66,23 @@ impl PartialEq for RunDir {
 }
 
 impl RunDir {
-    /// Makes the folder: `explicit` itself, or `dir/name/started`, which `dir/name/latest` then points to. A second run
-    /// in the same second becomes `started-2`.
+    /// Creates the folder: `explicit` itself, or `dir/name/started`, to which `dir/name/latest` then points. A second run in the same
+    /// second becomes `started-2`.
     ///
     /// # Errors
-    /// The folder holds another run and `force` is not set, another process writes to it, or it cannot be made or written.
-    pub fn create(place: &Where<'_>) -> Result<RunDir, StoreError> {
-        let run = match place.explicit {
-            Some(path) => RunDir::exactly(path, place.force)?,
-            None => RunDir::under(&place.dir.join(place.name), place.started)?,
+    /// The folder contains another run and `force` is not set, another process writes to it, or it cannot be created or written.
+    pub fn create(location: &RunLocation<'_>) -> Result<RunDir, StoreError> {
+        let run = match location.explicit {
+            Some(path) => RunDir::create_explicit(path, location.force)?,
+            None => RunDir::create_new(&location.dir.join(location.name), location.started)?,
         };
-        // Found out now rather than when the first result is to be saved.
+        // Checked here, before there are results to save.
         run.write(".writable", b"")?;
         fs::remove_file(run.file(".writable")).map_err(|source| StoreError::Write { path: run.path.clone(), source })?;
         Ok(run)
     }
 
-    fn exactly(path: &Path, force: bool) -> Result<RunDir, StoreError> {
+    fn create_explicit(path: &Path, force: bool) -> Result<RunDir, StoreError> {
         fs::create_dir_all(path).map_err(|source| StoreError::Write { path: path.to_owned(), source })?;
         let run = RunDir::at(path).claim()?;
         let occupied = FILES[..MARKS].iter().any(|name| run.file(name).exists());
@@ -93,11 +95,11 @@ impl RunDir {
         Ok(run)
     }
 
-    fn under(runs: &Path, started: &str) -> Result<RunDir, StoreError> {
+    fn create_new(runs: &Path, started: &str) -> Result<RunDir, StoreError> {
         let failed = |source| StoreError::Write { path: runs.to_owned(), source };
         fs::create_dir_all(runs).map_err(failed)?;
-        for twin in 1..=TWINS {
-            let name = if twin == 1 { started.to_owned() } else { format!("{started}-{twin}") };
+        for number in 1..=MAX_RUNS_PER_SECOND {
+            let name = if number == 1 { started.to_owned() } else { format!("{started}-{number}") };
             match fs::create_dir(runs.join(&name)) {
                 Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
                 Err(error) => return Err(failed(error)),
@@ -110,61 +112,62 @@ impl RunDir {
         Err(failed(io::Error::from(ErrorKind::AlreadyExists)))
     }
 
-    /// Opens the folder of an earlier run, to read it.
+    /// Opens the folder of an earlier run for reading.
     ///
     /// # Errors
-    /// Names what is missing or damaged.
+    /// Names the missing or damaged file.
     pub fn open(path: &Path) -> Result<RunDir, StoreError> {
         let run = RunDir::at(path);
-        let not = |missing: String| Err(StoreError::NotARun { path: path.to_owned(), missing });
+        let not_a_run = |missing: String| Err(StoreError::NotARun { path: path.to_owned(), missing });
         if !path.is_dir() {
-            return not(if path.exists() { "it is a file; name its folder".into() } else { "it does not exist".into() });
+            return not_a_run(if path.exists() { "it is a file".into() } else { "it does not exist".into() });
         }
         let mut missing: Vec<&str> = FILES[..2].iter().copied().filter(|name| !run.file(name).exists()).collect();
-        if !run.file(journal::FILE).exists() && !run.file("requests.parquet").exists() {
+        if !run.file(journal::FILE).exists() && !run.file(ROWS).exists() {
             missing.push("requests.parquet or journal.bin");
         }
         if !missing.is_empty() {
-            return not(format!("it has no {}", missing.join(", no ")));
+            return not_a_run(format!("it has no {}", missing.join(", no ")));
         }
         run.check()?;
         Ok(run)
     }
 
-    /// The same folder, to write to: no other process may until this is dropped.
+    /// Locks the folder for writing, until this is dropped.
     ///
     /// # Errors
     /// Another process writes to it.
     pub fn claim(self) -> Result<RunDir, StoreError> {
         let lock = lock(&self.path)?.map(Arc::new);
         if lock.is_some() {
-            self.remove_unfinished();
+            self.remove_temporary_files();
         }
         Ok(RunDir { lock, ..self })
     }
 
-    /// Removes what a writer that was killed left half written: no other process writes now.
-    fn remove_unfinished(&self) {
-        let is_own = |name: &str| is_unfinished(name) && FILES.iter().any(|file| name.starts_with(&format!(".{file}.")));
+    /// Removes the temporary files of a writer that was killed.
+    fn remove_temporary_files(&self) {
+        let is_temporary_file =
+            |name: &str| is_temporary(name) && FILES.iter().any(|file| name.starts_with(&format!(".{file}.")));
         for entry in fs::read_dir(&self.path).into_iter().flatten().flatten() {
-            if entry.file_name().to_str().is_some_and(is_own) {
-                // What cannot be removed harms nothing.
-                let _ = remove_if_there(&entry.path());
+            if entry.file_name().to_str().is_some_and(is_temporary_file) {
+                // A file that cannot be removed does no harm.
+                let _ = remove_if_exists(&entry.path());
             }
         }
     }
 
-    /// Whether another process writes to it: its run goes on.
+    /// Whether another process writes to it, so that its run is in progress.
     pub fn is_live(&self) -> bool {
         self.lock.is_none() && is_locked(&self.path)
     }
 
-    /// A folder as it is, which is not looked into.
+    /// A folder without any check.
     pub(super) fn at(path: &Path) -> RunDir {
         RunDir { path: path.to_owned(), lock: None, redactor: Redactor::default() }
     }
 
-    /// The folder.
+    /// Path of the folder.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -174,12 +177,12 @@ impl RunDir {
         self.path.join(name)
     }
 
-    /// The same folder, from whose text files these secrets are struck.
-    pub fn hiding(self, redactor: Redactor) -> RunDir {
+    /// The same folder, with secrets removed from the text files written to it.
+    pub fn with_redactor(self, redactor: Redactor) -> RunDir {
         RunDir { redactor, ..self }
     }
 
-    /// Writes a file, whole or not at all, without the secrets of the run in its text. Folders in its name are made.
+    /// Writes a file atomically, without the secrets of the run in its text. Creates the folders in its name.
     ///
     /// # Errors
     /// The file cannot be written.
@@ -190,7 +193,7 @@ impl RunDir {
         }
     }
 
-    /// The same for what is produced piece by piece.
+    /// The same for content that `fill` writes in pieces.
     ///
     /// # Errors
     /// The file cannot be written, or `fill` fails.
@@ -208,55 +211,175 @@ impl RunDir {
         fs::read(&path).map_err(|source| StoreError::Read { path, source })
     }
 
-    /// Removes a file; one that is not there is no error.
+    /// Removes a file if it exists.
     ///
     /// # Errors
     /// The file cannot be removed.
     pub fn remove(&self, name: &str) -> Result<(), StoreError> {
         let path = self.file(name);
-        remove_if_there(&path).map_err(|source| StoreError::Write { path, source })
+        remove_if_exists(&path).map_err(|source| StoreError::Write { path, source })
     }
 
-    /// Removes the files of a run, and nothing else that may lie here.
-    fn clear(&self) -> io::Result<()> {
-        self.clear_charts(|_| false)?;
-        self.clear_logits()?;
-        // The marks go last: a crash in between leaves a folder that is still refused.
-        FILES.iter().rev().try_for_each(|name| remove_if_there(&self.file(name)))
-    }
-}
-
-const CHARTS: &str = "charts";
-
-impl RunDir {
-    /// Writes the charts of a report. Those of an earlier one that are not among them go; what is no chart stays.
+    /// Writes the checksums of the files from which reports are computed.
     ///
     /// # Errors
-    /// One of them cannot be written or removed.
+    /// A file cannot be read, or the list cannot be written.
+    pub fn seal(&self) -> Result<(), StoreError> {
+        let mut sums = Checksums::default();
+        for name in INPUTS.into_iter().filter(|name| self.file(name).exists()) {
+            sums.insert(name, self.sum_file(name)?);
+        }
+        self.write_checksums(&sums)
+    }
+
+    /// Whether there are checksums. Early versions wrote none.
+    pub fn is_sealed(&self) -> bool {
+        self.file(checksums::FILE).exists()
+    }
+
+    /// Whether the rows and the facts of the run were written.
+    ///
+    /// # Errors
+    /// The list of checksums cannot be read.
+    pub fn is_complete(&self) -> Result<bool, StoreError> {
+        let has_journal = self.file(journal::FILE).exists();
+        Ok(!has_journal || self.checksums()?.is_some_and(|sums| sums.contains(ROWS)))
+    }
+
+    /// Writes a file atomically and lists its checksum.
+    ///
+    /// # Errors
+    /// The file or the list cannot be written.
+    pub fn write_listed(&self, name: &str, bytes: &[u8]) -> Result<(), StoreError> {
+        self.unlist_file(name)?;
+        self.write(name, bytes)?;
+        self.list_file(name)
+    }
+
+    /// Lists the checksum of a file, if there is a list.
+    pub(super) fn list_file(&self, name: &str) -> Result<(), StoreError> {
+        let Some(mut sums) = self.checksums()? else { return Ok(()) };
+        let sum = self.sum_file(name)?;
+        if sums.get(name) == Some(&sum) {
+            return Ok(());
+        }
+        sums.insert(name, sum);
+        self.write_checksums(&sums)
+    }
+
+    /// Removes a file from the list of checksums.
+    pub(super) fn unlist_file(&self, name: &str) -> Result<(), StoreError> {
+        let Some(mut sums) = self.checksums()? else { return Ok(()) };
+        match sums.remove(name) {
+            Some(_) => self.write_checksums(&sums),
+            None => Ok(()),
+        }
+    }
+
+    /// Checks the files from which reports are computed.
+    fn check(&self) -> Result<(), StoreError> {
+        let Some(sums) = self.checksums()? else { return Ok(()) };
+        sums.checked_on_open().try_for_each(|name| self.check_listed(name, &sums))?;
+        let is_unlisted = |name: &&str| !sums.contains(name) && self.file(name).exists();
+        match INPUTS.into_iter().find(is_unlisted).filter(|_| sums.contains(ROWS)) {
+            Some(name) => Err(self.damaged(name, "it is not listed in checksums.sha256, so it does not belong to this run")),
+            None => Ok(()),
+        }
+    }
+
+    /// Checks one file, if it is listed.
+    pub(super) fn check_file(&self, name: &str) -> Result<(), StoreError> {
+        match self.checksums()? {
+            Some(sums) if sums.contains(name) => self.check_listed(name, &sums),
+            _ => Ok(()),
+        }
+    }
+
+    fn check_listed(&self, name: &str, sums: &Checksums) -> Result<(), StoreError> {
+        if !self.file(name).exists() {
+            return Err(self.damaged(name, "it is missing, although checksums.sha256 lists it"));
+        }
+        let matches = sums.get(name).is_some_and(|sum| self.sum_file(name).is_ok_and(|found| found == *sum));
+        if matches { Ok(()) } else { Err(self.damaged(name, "its content does not match checksums.sha256")) }
+    }
+
+    fn damaged(&self, name: &str, why: &'static str) -> StoreError {
+        StoreError::Damaged { path: self.file(name), why, sums: self.file(checksums::FILE) }
+    }
+
+    fn sum_file(&self, name: &str) -> Result<String, StoreError> {
+        let path = self.file(name);
+        let sum = File::open(&path).and_then(sha256);
+        sum.map_err(|source| StoreError::Read { path, source })
+    }
+
+    /// The list of checksums; None if there is none.
+    fn checksums(&self) -> Result<Option<Checksums>, StoreError> {
+        if !self.is_sealed() {
+            return Ok(None);
+        }
+        let text = String::from_utf8(self.read(checksums::FILE)?).unwrap_or_default();
+        let invalid = || self.damaged(checksums::FILE, "it is not a list of checksums and file names");
+        Checksums::parse(&text).map(Some).ok_or_else(invalid)
+    }
+
+    fn write_checksums(&self, sums: &Checksums) -> Result<(), StoreError> {
+        self.write(checksums::FILE, sums.render().as_bytes())
+    }
+
+    /// Writes the charts of a report and removes other charts of an earlier report. Files that are not charts stay.
+    ///
+    /// # Errors
+    /// A chart cannot be written or removed.
     pub fn write_charts(&self, charts: &[(String, &[u8])]) -> Result<(), StoreError> {
         let failed = |source| StoreError::Write { path: self.file(CHARTS), source };
-        self.clear_charts(|name| charts.iter().any(|(own, _)| own == name)).map_err(failed)?;
+        self.remove_charts(|name| charts.iter().any(|(chart, _)| chart == name)).map_err(failed)?;
         charts.iter().try_for_each(|(name, bytes)| self.write(&format!("{CHARTS}/{name}"), bytes))
     }
 
+    /// Removes the files of a run, and no others.
+    fn clear(&self) -> io::Result<()> {
+        self.remove_charts(|_| false)?;
+        self.remove_logits()?;
+        // The marks last: after a crash in between, the folder is still recognized as that of a run.
+        FILES.iter().rev().try_for_each(|name| remove_if_exists(&self.file(name)))
+    }
+
     /// Removes charts, except those to be kept.
-    pub(super) fn clear_charts(&self, kept: impl Fn(&str) -> bool) -> io::Result<()> {
-        let charts = match fs::read_dir(self.file(CHARTS)) {
-            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
-            charts => charts?,
-        };
-        for chart in charts {
-            let path = chart?.path();
-            let picture = path.extension().is_some_and(|extension| extension == "png" || extension == "svg");
-            if picture && !path.file_name().and_then(|name| name.to_str()).is_some_and(&kept) {
-                remove_if_there(&path)?;
+    fn remove_charts(&self, is_kept: impl Fn(&str) -> bool) -> io::Result<()> {
+        for path in list_folder(&self.file(CHARTS))? {
+            let is_chart = path.extension().is_some_and(|extension| extension == "png" || extension == "svg");
+            if is_chart && !path.file_name().and_then(|name| name.to_str()).is_some_and(&is_kept) {
+                remove_if_exists(&path)?;
             }
         }
         Ok(())
     }
+
+    /// Removes the logits of an earlier run, and the folders that are empty then.
+    pub(super) fn remove_logits(&self) -> io::Result<()> {
+        let logits = self.file(npy::LOGITS);
+        for case in list_folder(&logits)?.into_iter().filter(|path| path.is_dir()) {
+            for file in list_folder(&case)?.iter().filter(|path| path.extension().is_some_and(|extension| extension == "npy")) {
+                remove_if_exists(file)?;
+            }
+            // A folder that is not empty contains files of the user.
+            let _ = fs::remove_dir(case);
+        }
+        let _ = fs::remove_dir(logits);
+        Ok(())
+    }
 }
 
-/// Locks a folder until the result is dropped. None: the file system has no locks.
+/// The paths in a folder; none if it does not exist.
+fn list_folder(path: &Path) -> io::Result<Vec<PathBuf>> {
+    match fs::read_dir(path) {
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(Vec::new()),
+        entries => entries?.map(|entry| Ok(entry?.path())).collect(),
+    }
+}
+
+/// Locks a folder until the result is dropped. None: the file system does not support locks.
 ///
 /// # Errors
 /// Another process has the lock.
@@ -275,20 +398,20 @@ fn is_locked(folder: &Path) -> bool {
     matches!(tried, Ok(Err(TryLockError::WouldBlock)))
 }
 
-/// ` (process N)` where Linux lists the lock; nothing elsewhere.
+/// ` (process N)` if /proc/locks lists the lock, else empty.
 fn owner(file: &File) -> String {
     let Ok(inode) = file.metadata().map(|data| data.ino()) else { return String::new() };
     let locks = std::fs::read_to_string("/proc/locks").unwrap_or_default();
-    holder(&locks, inode).map_or_else(String::new, |process| format!(" (process {process})"))
+    lock_holder(&locks, inode).map_or_else(String::new, |process| format!(" (process {process})"))
 }
 
 /// The process with the lock on a file, in lines such as `1: FLOCK  ADVISORY  WRITE 4711 fd:01:2097 0 EOF`.
-fn holder(locks: &str, inode: u64) -> Option<u32> {
+fn lock_holder(locks: &str, inode: u64) -> Option<u32> {
     locks.lines().find_map(|line| {
         let mut words = line.split_whitespace().skip(1);
         let (kind, process, file) = (words.next()?, words.nth(2)?, words.next()?);
-        let own = file.rsplit(':').next()?.parse() == Ok(inode);
-        if kind == "FLOCK" && own { process.parse().ok().filter(|process| *process > 0) } else { None }
+        let is_file = file.rsplit(':').next()?.parse() == Ok(inode);
+        if kind == "FLOCK" && is_file { process.parse().ok().filter(|process| *process > 0) } else { None }
     })
 }
 
@@ -296,8 +419,8 @@ fn holder(locks: &str, inode: u64) -> Option<u32> {
 mod tests {
     use super::*;
 
-    fn place<'a>(explicit: Option<&'a Path>, dir: &'a Path, force: bool) -> Where<'a> {
-        Where { explicit, dir, name: "chat", started: "20260102T030405Z", force }
+    fn location<'a>(explicit: Option<&'a Path>, dir: &'a Path, force: bool) -> RunLocation<'a> {
+        RunLocation { explicit, dir, name: "chat", started: "20260102T030405Z", force }
     }
 
     fn names(dir: &Path) -> Vec<String> {
@@ -308,10 +431,10 @@ mod tests {
     }
 
     #[test]
-    fn runs_lie_under_their_name_and_latest_points_to_the_last() {
+    fn runs_are_under_their_name_and_latest_points_to_the_last() {
         let dir = tempfile::tempdir().unwrap();
         let runs = dir.path().join("chat");
-        let made: Vec<PathBuf> = (0..3).map(|_| RunDir::create(&place(None, dir.path(), false)).unwrap().path).collect();
+        let made: Vec<PathBuf> = (0..3).map(|_| RunDir::create(&location(None, dir.path(), false)).unwrap().path).collect();
         let expected = ["20260102T030405Z", "20260102T030405Z-2", "20260102T030405Z-3"];
         assert_eq!(made, expected.map(|name| runs.join(name)));
         assert_eq!(fs::read_link(runs.join("latest")).unwrap(), Path::new(expected[2]));
@@ -320,18 +443,18 @@ mod tests {
     }
 
     #[test]
-    fn an_explicit_folder_is_taken_as_it_is_unless_it_holds_a_run() {
+    fn an_explicit_folder_is_used_unless_it_contains_a_run() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("a/b");
-        let run = RunDir::create(&place(Some(&path), dir.path(), false)).unwrap();
+        let run = RunDir::create(&location(Some(&path), dir.path(), false)).unwrap();
         assert_eq!((run.path(), names(dir.path())), (path.as_path(), vec!["a".to_owned()]));
         run.write("notes.txt", b"mine").unwrap();
         for force in [false, true] {
-            let error = RunDir::create(&place(Some(&path), dir.path(), force)).unwrap_err();
+            let error = RunDir::create(&location(Some(&path), dir.path(), force)).unwrap_err();
             assert!(matches!(error, StoreError::InUse { .. }), "two runs at once: {error}");
         }
         drop(run);
-        let run = RunDir::create(&place(Some(&path), dir.path(), false)).unwrap();
+        let run = RunDir::create(&location(Some(&path), dir.path(), false)).unwrap();
         for name in [
             "telemetry.parquet",
             "checksums.sha256",
@@ -344,28 +467,28 @@ mod tests {
             run.write(name, b"x").unwrap();
         }
         drop(run);
-        let error = RunDir::create(&place(Some(&path), dir.path(), false)).unwrap_err().to_string();
-        let remedy = "holds another run; name another folder (`run --force` overwrites it)";
+        let error = RunDir::create(&location(Some(&path), dir.path(), false)).unwrap_err().to_string();
+        let remedy = "already contains a run; choose another folder, or pass --force to overwrite it";
         assert_eq!(error, format!("{} {remedy}", path.display()));
-        RunDir::create(&place(Some(&path), dir.path(), true)).unwrap();
+        RunDir::create(&location(Some(&path), dir.path(), true)).unwrap();
         assert_eq!(names(&path), ["charts", "notes.txt"], "only files of a run are removed");
         assert_eq!(names(&path.join("charts")), ["mine.txt"]);
     }
 
     #[test]
     fn a_folder_with_one_file_of_a_run_is_refused() {
-        for name in [checksums::ROWS, checksums::READINGS, checksums::FILE] {
+        for name in [ROWS, READINGS, checksums::FILE] {
             let dir = tempfile::tempdir().unwrap();
             fs::write(dir.path().join(name), "x").unwrap();
-            let refused = RunDir::create(&place(Some(dir.path()), dir.path(), false));
+            let refused = RunDir::create(&location(Some(dir.path()), dir.path(), false));
             assert!(matches!(refused, Err(StoreError::Occupied { .. })), "{name}");
-            RunDir::create(&place(Some(dir.path()), dir.path(), true)).unwrap();
+            RunDir::create(&location(Some(dir.path()), dir.path(), true)).unwrap();
             assert!(names(dir.path()).is_empty(), "{name}");
         }
     }
 
     #[test]
-    fn what_a_killed_writer_left_half_written_is_removed() {
+    fn temporary_files_of_a_killed_writer_are_removed() {
         let dir = tempfile::tempdir().unwrap();
         for name in [".requests.db.17.part", ".requests.parquet.17.part", ".mine.17.part", "requests.part"] {
             fs::write(dir.path().join(name), "x").unwrap();
@@ -381,9 +504,9 @@ mod tests {
         fs::write(&file, "").unwrap();
         let inside = file.join("run");
         for (explicit, runs, named) in [(Some(inside.as_path()), dir.path(), &inside), (None, &file, &file.join("chat"))] {
-            let error = RunDir::create(&place(explicit, runs, false)).unwrap_err().to_string();
+            let error = RunDir::create(&location(explicit, runs, false)).unwrap_err().to_string();
             assert!(error.starts_with(&format!("cannot write {}: Not a directory", named.display())), "{error}");
-            assert!(error.ends_with("name a folder that can be written with --output or `report.dir`"), "{error}");
+            assert!(error.ends_with("choose a writable folder with --output or `report.dir`"), "{error}");
         }
     }
 
@@ -401,11 +524,11 @@ mod tests {
     }
 
     #[test]
-    fn charts_of_an_earlier_report_do_not_stay() {
+    fn charts_of_an_earlier_report_are_removed() {
         let dir = tempfile::tempdir().unwrap();
         let run = RunDir::at(dir.path());
         run.write_charts(&[]).unwrap();
-        assert!(!run.file("charts").exists(), "no charts need no folder");
+        assert!(!run.file("charts").exists(), "without charts there is no folder");
         run.write_charts(&[("a.png".into(), b"1"), ("b.png".into(), b"1")]).unwrap();
         run.write("charts/notes.txt", b"mine").unwrap();
         run.write_charts(&[("a.png".into(), b"2"), ("a.svg".into(), b"2")]).unwrap();
@@ -424,7 +547,7 @@ mod tests {
         assert_eq!(missing(&dir.path().join("gone")), "it does not exist");
         assert_eq!(missing(dir.path()), "it has no plan.yaml, no manifest.json, no requests.parquet or journal.bin");
         run.write("plan.yaml", b"").unwrap();
-        assert_eq!(missing(&dir.path().join("plan.yaml")), "it is a file; name its folder");
+        assert_eq!(missing(&dir.path().join("plan.yaml")), "it is a file");
         run.write("journal.bin", b"").unwrap();
         assert_eq!(missing(dir.path()), "it has no manifest.json");
         run.write("manifest.json", b"").unwrap();
@@ -436,7 +559,7 @@ mod tests {
         let locks = "1: POSIX  ADVISORY  WRITE 11 fd:01:7 0 EOF\n2: FLOCK  ADVISORY  WRITE 12 fd:01:77 0 EOF\n\
                      2: -> FLOCK  ADVISORY  WRITE 13 fd:01:7 0 EOF\n3: FLOCK  ADVISORY  WRITE 14 fd:01:7 0 EOF\n\
                      4: FLOCK  ADVISORY  WRITE 0 fd:01:8 0 EOF\n";
-        assert_eq!([7, 77, 8, 9].map(|inode| holder(locks, inode)), [Some(14), Some(12), None, None]);
+        assert_eq!([7, 77, 8, 9].map(|inode| lock_holder(locks, inode)), [Some(14), Some(12), None, None]);
     }
 
     #[test]
@@ -445,10 +568,10 @@ mod tests {
         let first = lock(dir.path()).unwrap();
         assert!(first.is_some() && is_locked(dir.path()));
         let error = lock(dir.path()).unwrap_err().to_string();
-        let own = format!(" (process {})", std::process::id());
-        let rest = "is writing to this folder; wait until it ends, or name another folder";
+        let this_process = format!(" (process {})", std::process::id());
+        let rest = "is writing to this folder; wait until it ends, or choose another folder";
         let expected = |owner: &str| format!("{} is in use: another llmscen{owner} {rest}", dir.path().display());
-        assert!(error == expected(&own) || error == expected(""), "{error}");
+        assert!(error == expected(&this_process) || error == expected(""), "{error}");
         drop(first);
         assert!(!is_locked(dir.path()) && lock(dir.path()).unwrap().is_some());
     }

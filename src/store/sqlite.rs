@@ -1,7 +1,7 @@
-//! requests.db: the rows of a run, what is said about them, and the bodies where they are kept, as an SQLite database.
+//! requests.db: the rows, results and stored bodies of a run as an SQLite database.
 //!
-//! It is made beside its place in one transaction and then renamed there, so that it is whole or not there at all. The same
-//! input gives the same bytes. This is the only door to SQLite.
+//! A temporary file is filled in one transaction and then renamed, so that the database is complete or absent. The same input gives
+//! the same bytes. No other module uses SQLite.
 
 pub mod schema;
 mod stored_bodies;
@@ -9,7 +9,7 @@ mod stored_bodies;
 mod tests;
 
 use crate::store::atomic::replace_by;
-use crate::store::bodies::{Extent, Kept, spool};
+use crate::store::bodies::{Extent, SpooledBodies, spool};
 use crate::store::error::StoreError;
 use crate::store::rundir::RunDir;
 pub use crate::store::sqlite::stored_bodies::{BodyFilter, StoredBodies, StoredBody, stored_bodies};
@@ -29,22 +29,22 @@ use std::path::Path;
 /// Name of the file in a run folder.
 pub const FILE: &str = "requests.db";
 
-/// Marks the file as this program's (`PRAGMA application_id`): `LLMS`.
-const APPLICATION: i32 = 0x4C4C_4D53;
+/// `PRAGMA application_id`: `LLMS`.
+const APPLICATION_ID: i32 = 0x4C4C_4D53;
 
-/// What the database is made of.
+/// The content of the database.
 pub struct Content<'a> {
     /// The plan.
     pub plan: &'a Plan,
     /// The rows.
     pub table: &'a Table,
-    /// What is said of them.
+    /// The report.
     pub report: &'a Report,
 }
 
 /// Why a database cannot be written or read.
 #[derive(Debug, thiserror::Error)]
-enum Trouble {
+enum DatabaseError {
     #[error(transparent)]
     Sqlite(#[from] rusqlite::Error),
     #[error(transparent)]
@@ -55,29 +55,29 @@ enum Trouble {
     Json(#[from] serde_json::Error),
     #[error(transparent)]
     Io(#[from] io::Error),
-    #[error("it is of version {0}, and this llmscen reads version {version}; move it away, or use the llmscen that wrote it", version = schema::VERSION)]
+    #[error("it has version {0}, this llmscen reads version {version}; move it away, or use the llmscen that wrote it", version = schema::VERSION)]
     Version(i32),
 }
 
-impl Trouble {
-    fn at(self, path: &Path) -> StoreError {
+impl DatabaseError {
+    fn with_path(self, path: &Path) -> StoreError {
         let path = path.to_owned();
         match self {
-            Trouble::Store(error) => error,
-            Trouble::Io(source) => StoreError::Write { path, source },
+            DatabaseError::Store(error) => error,
+            DatabaseError::Io(source) => StoreError::Write { path, source },
             other => StoreError::Database { path, reason: other.to_string() },
         }
     }
 }
 
-/// Writes the database of a run. Bodies are taken from the spool, or from the database that is there.
+/// Writes the database of a run. Bodies come from the spool, or from the existing database.
 ///
 /// # Errors
 /// It cannot be written, or the bodies cannot be read.
 pub fn write(run: &RunDir, content: &Content<'_>) -> Result<(), StoreError> {
     let path = run.file(FILE);
-    replace_by(&path, |part| make(part, run, content)).map_err(|trouble| trouble.at(&path))?;
-    run.enlist(FILE, true)
+    replace_by(&path, |temporary| fill(temporary, run, content)).map_err(|error| error.with_path(&path))?;
+    run.list_file(FILE)
 }
 
 /// Removes the database of a run, if there is one.
@@ -85,59 +85,59 @@ pub fn write(run: &RunDir, content: &Content<'_>) -> Result<(), StoreError> {
 /// # Errors
 /// It cannot be removed.
 pub fn remove(run: &RunDir) -> Result<(), StoreError> {
-    run.enlist(FILE, false)?;
+    run.unlist_file(FILE)?;
     run.remove(FILE)
 }
 
-/// Whether the run has a database with bodies in it.
+/// Whether the run has a database with bodies.
 ///
 /// # Errors
 /// It cannot be read.
 pub fn holds_bodies(run: &RunDir) -> Result<bool, StoreError> {
     let path = run.file(FILE);
     run.check_file(FILE)?;
-    let count = || -> Result<i64, Trouble> { Ok(open(&path)?.query_row("SELECT count(*) FROM bodies", [], |row| row.get(0))?) };
-    count().map(|count| count > 0).map_err(|trouble| trouble.at(&path))
+    let count =
+        || -> Result<i64, DatabaseError> { Ok(open(&path)?.query_row("SELECT count(*) FROM bodies", [], |row| row.get(0))?) };
+    count().map(|count| count > 0).map_err(|error| error.with_path(&path))
 }
 
-/// An earlier database, to be read.
-fn open(path: &Path) -> Result<Connection, Trouble> {
-    let own = Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_ONLY)?;
-    match own.pragma_query_value(None, "user_version", |row| row.get(0))? {
-        schema::VERSION => Ok(own),
-        other => Err(Trouble::Version(other)),
+/// Opens an existing database for reading.
+fn open(path: &Path) -> Result<Connection, DatabaseError> {
+    let connection = Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_ONLY)?;
+    match connection.pragma_query_value(None, "user_version", |row| row.get(0))? {
+        schema::VERSION => Ok(connection),
+        found => Err(DatabaseError::Version(found)),
     }
 }
 
-fn make(part: &Path, run: &RunDir, content: &Content<'_>) -> Result<(), Trouble> {
+fn fill(path: &Path, run: &RunDir, content: &Content<'_>) -> Result<(), DatabaseError> {
     if content.plan.report.bodies != Bodies::None || run.file(spool::FILE).exists() {
-        // Prompts and replies are for the user alone.
-        OpenOptions::new().write(true).create_new(true).mode(0o600).open(part)?;
+        // Only the user may read prompts and replies.
+        OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
     }
-    let mut own = Connection::open(part)?;
-    // It is synced and renamed when it is whole: until then nobody reads it, and a crash leaves nothing to repair.
-    own.execute_batch("PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF; PRAGMA locking_mode = EXCLUSIVE;")?;
-    let all = own.transaction()?;
-    all.pragma_update(None, "user_version", schema::VERSION)?;
-    all.pragma_update(None, "application_id", APPLICATION)?;
-    all.execute_batch(&schema::tables())?;
-    write_run(&all, content)?;
-    write_cases(&all, content.report)?;
-    write_rows(&all, content.table)?;
-    write_bodies(&all, run)?;
-    all.execute_batch(schema::INDICES)?;
-    all.commit()?;
-    own.close().map_err(|(_, error)| error)?;
-    Ok(run.enlist(FILE, false)?)
+    let mut connection = Connection::open(path)?;
+    // The complete file is synced and renamed. Until then nobody reads it, and after a crash it is not used.
+    connection.execute_batch("PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF; PRAGMA locking_mode = EXCLUSIVE;")?;
+    let transaction = connection.transaction()?;
+    transaction.pragma_update(None, "user_version", schema::VERSION)?;
+    transaction.pragma_update(None, "application_id", APPLICATION_ID)?;
+    transaction.execute_batch(&schema::tables())?;
+    write_run(&transaction, content)?;
+    write_cases(&transaction, content.report)?;
+    write_rows(&transaction, content.table)?;
+    write_bodies(&transaction, run)?;
+    transaction.execute_batch(schema::INDICES)?;
+    transaction.commit()?;
+    connection.close().map_err(|(_, error)| error)?;
+    Ok(run.unlist_file(FILE)?)
 }
 
-/// A number as SQLite has them; None for one that is greater than any server means.
-fn whole(number: u64) -> Option<i64> {
+/// A number as SQLite stores it; None for numbers beyond its range.
+fn to_integer(number: u64) -> Option<i64> {
     i64::try_from(number).ok()
 }
 
-/// Writes the run and its parts.
-fn write_run(own: &Connection, content: &Content<'_>) -> Result<(), Trouble> {
+fn write_run(connection: &Connection, content: &Content<'_>) -> Result<(), DatabaseError> {
     let (report, manifest) = (content.report, &content.report.manifest);
     let verdict = serde_json::to_value(report.verdict)?;
     let values = params![
@@ -148,7 +148,7 @@ fn write_run(own: &Connection, content: &Content<'_>) -> Result<(), Trouble> {
         manifest.plan_id,
         manifest.seed.to_string(),
         manifest.started_at,
-        whole(manifest.started_unix_ns),
+        to_integer(manifest.started_unix_ns),
         manifest.elapsed_s,
         manifest.interrupted,
         manifest.error,
@@ -157,33 +157,32 @@ fn write_run(own: &Connection, content: &Content<'_>) -> Result<(), Trouble> {
         serde_json::to_string(manifest)?,
         content.plan.resolved,
     ];
-    own.prepare(&schema::insert("runs", values.len()))?.execute(values)?;
-    let mut parts = own.prepare(&schema::insert("parts", 6))?;
+    connection.prepare(&schema::insert("runs", values.len()))?.execute(values)?;
+    let mut parts = connection.prepare(&schema::insert("parts", 6))?;
     for part in &manifest.parts {
-        let (from, until) = (whole(part.measured_from_ns), part.sending_until_ns.and_then(whole));
-        parts.execute(params![part.case, part.round, whole(part.origin_ns), from, until, part.cut_short])?;
+        let (from, until) = (to_integer(part.measured_from_ns), part.sending_until_ns.and_then(to_integer));
+        parts.execute(params![part.case, part.round, to_integer(part.origin_ns), from, until, part.cut_short])?;
     }
     Ok(())
 }
 
-/// Writes the cases.
-fn write_cases(own: &Connection, report: &Report) -> Result<(), Trouble> {
+fn write_cases(connection: &Connection, report: &Report) -> Result<(), DatabaseError> {
     for (position, case) in report.cases.iter().enumerate() {
-        self::write_case(own, position, case)?;
-        write_figures(own, case)?;
-        write_verdicts(own, case)?;
+        write_case(connection, position, case)?;
+        write_figures(connection, case)?;
+        write_verdicts(connection, case)?;
     }
     Ok(())
 }
 
-fn write_case(own: &Connection, position: usize, case: &CaseReport) -> Result<(), Trouble> {
+fn write_case(connection: &Connection, position: usize, case: &CaseReport) -> Result<(), DatabaseError> {
     let counts = &case.counts;
     let labels: serde_json::Map<_, _> = case
         .labels
         .0
         .iter()
         .map(|(path, value)| Ok((path.clone(), serde_json::to_value(value)?)))
-        .collect::<Result<_, Trouble>>()?;
+        .collect::<Result<_, DatabaseError>>()?;
     let values: &[&dyn ToSql] = params![
         case.id,
         position as i64,
@@ -193,37 +192,37 @@ fn write_case(own: &Connection, position: usize, case: &CaseReport) -> Result<()
         case.load_value,
         case.load_axis,
         case.rounds,
-        whole(counts.scheduled),
-        whole(counts.ok),
-        whole(counts.failed),
-        whole(counts.abandoned),
-        whole(counts.dropped),
-        whole(counts.warmup),
+        to_integer(counts.scheduled),
+        to_integer(counts.ok),
+        to_integer(counts.failed),
+        to_integer(counts.abandoned),
+        to_integer(counts.dropped),
+        to_integer(counts.warmup),
         case.audit.valid,
         serde_json::to_string(&case.audit)?,
         serde_json::to_string(&case.notes)?,
     ];
-    own.prepare_cached(&schema::insert("cases", values.len()))?.execute(values)?;
+    connection.prepare_cached(&schema::insert("cases", values.len()))?.execute(values)?;
     Ok(())
 }
 
-fn write_figures(own: &Connection, case: &CaseReport) -> Result<(), Trouble> {
-    let mut figures = own.prepare_cached(&schema::insert("figures", 3))?;
+fn write_figures(connection: &Connection, case: &CaseReport) -> Result<(), DatabaseError> {
+    let mut figures = connection.prepare_cached(&schema::insert("figures", 3))?;
     for (metric, value) in &case.scalars {
         figures.execute(params![case.id, metric.column(), value])?;
     }
-    for (metric, own_figures) in &case.distributions {
-        let head: [Value; 3] = [case.id.clone().into(), metric.column().to_owned().into(), whole(own_figures.n).into()];
-        let spread: [Value; 3] = [own_figures.mean.into(), own_figures.sd.into(), own_figures.min.into()];
-        let quantiles = own_figures.quantiles.iter().map(|value| Value::from(*value));
-        let values: Vec<Value> = head.into_iter().chain(spread).chain(quantiles).chain([own_figures.max.into()]).collect();
-        own.prepare_cached(&schema::insert("distributions", values.len()))?.execute(params_from_iter(values))?;
+    for (metric, distribution) in &case.distributions {
+        let head: [Value; 3] = [case.id.clone().into(), metric.column().to_owned().into(), to_integer(distribution.n).into()];
+        let spread: [Value; 3] = [distribution.mean.into(), distribution.sd.into(), distribution.min.into()];
+        let quantiles = distribution.quantiles.iter().map(|value| Value::from(*value));
+        let values: Vec<Value> = head.into_iter().chain(spread).chain(quantiles).chain([distribution.max.into()]).collect();
+        connection.prepare_cached(&schema::insert("distributions", values.len()))?.execute(params_from_iter(values))?;
     }
     Ok(())
 }
 
-fn write_verdicts(own: &Connection, case: &CaseReport) -> Result<(), Trouble> {
-    let mut slo = own.prepare_cached(&schema::insert("slo", 10))?;
+fn write_verdicts(connection: &Connection, case: &CaseReport) -> Result<(), DatabaseError> {
+    let mut slo = connection.prepare_cached(&schema::insert("slo", 10))?;
     for (position, verdict) in case.verdicts.iter().enumerate() {
         slo.execute(params![
             case.id,
@@ -233,27 +232,26 @@ fn write_verdicts(own: &Connection, case: &CaseReport) -> Result<(), Trouble> {
             verdict.check.limit,
             verdict.observed,
             verdict.bound,
-            whole(verdict.n),
-            verdict.need.and_then(whole),
+            to_integer(verdict.n),
+            verdict.need.and_then(to_integer),
             verdict.note,
         ])?;
     }
     Ok(())
 }
 
-/// Writes all rows.
-fn write_rows(own: &Connection, table: &Table) -> Result<(), Trouble> {
+fn write_rows(connection: &Connection, table: &Table) -> Result<(), DatabaseError> {
     let columns = schema::requests();
-    let mut statement = own.prepare(&schema::insert("requests", columns.len()))?;
+    let mut statement = connection.prepare(&schema::insert("requests", columns.len()))?;
     let mut text = String::new();
     for rows in table.batches() {
         let values: Vec<(Values, bool)> = columns
             .iter()
-            .map(|column| Ok((table.values(column.source, rows.clone())?, column.source == schema::STAMPS)))
-            .collect::<Result<_, Trouble>>()?;
+            .map(|column| Ok((table.values(column.source, rows.clone())?, column.source == schema::TOKEN_TIMES)))
+            .collect::<Result<_, DatabaseError>>()?;
         for row in 0..rows.len() {
-            for (place, (values, stamps)) in values.iter().enumerate() {
-                bind(&mut statement, place + 1, values.get(row), *stamps, &mut text)?;
+            for (index, (values, timestamps)) in values.iter().enumerate() {
+                bind(&mut statement, index + 1, values.get(row), *timestamps, &mut text)?;
             }
             statement.raw_execute()?;
         }
@@ -261,23 +259,29 @@ fn write_rows(own: &Connection, table: &Table) -> Result<(), Trouble> {
     Ok(())
 }
 
-/// Binds a cell; `stamps` become gaps. Lists are JSON text, and absent where they are empty.
-fn bind(statement: &mut Statement<'_>, place: usize, cell: Cell<'_>, stamps: bool, text: &mut String) -> rusqlite::Result<()> {
+/// Binds a cell. Lists become JSON text, or null if empty; `timestamps` become gaps.
+fn bind(
+    statement: &mut Statement<'_>,
+    index: usize,
+    cell: Cell<'_>,
+    timestamps: bool,
+    text: &mut String,
+) -> rusqlite::Result<()> {
     match cell {
-        Cell::Null | Cell::Few([]) | Cell::Wholes([]) | Cell::Reals([]) => statement.raw_bind_parameter(place, None::<i64>),
-        Cell::Text(word) => statement.raw_bind_parameter(place, word),
-        Cell::Flag(flag) => statement.raw_bind_parameter(place, flag),
-        Cell::Whole(number) => statement.raw_bind_parameter(place, whole(number)),
-        Cell::Real(number) => statement.raw_bind_parameter(place, number),
-        Cell::Few(list) => statement.raw_bind_parameter(place, json(text, list.iter())),
-        Cell::Wholes(list) if stamps => statement.raw_bind_parameter(place, json(text, gaps(list))),
-        Cell::Wholes(list) => statement.raw_bind_parameter(place, json(text, list.iter())),
-        Cell::Reals(list) => statement.raw_bind_parameter(place, json(text, list.iter())),
+        Cell::Null | Cell::Few([]) | Cell::Wholes([]) | Cell::Reals([]) => statement.raw_bind_parameter(index, None::<i64>),
+        Cell::Text(word) => statement.raw_bind_parameter(index, word),
+        Cell::Flag(flag) => statement.raw_bind_parameter(index, flag),
+        Cell::Whole(number) => statement.raw_bind_parameter(index, to_integer(number)),
+        Cell::Real(number) => statement.raw_bind_parameter(index, number),
+        Cell::Few(list) => statement.raw_bind_parameter(index, json(text, list.iter())),
+        Cell::Wholes(list) if timestamps => statement.raw_bind_parameter(index, json(text, gaps(list))),
+        Cell::Wholes(list) => statement.raw_bind_parameter(index, json(text, list.iter())),
+        Cell::Reals(list) => statement.raw_bind_parameter(index, json(text, list.iter())),
     }
 }
 
-fn gaps(stamps: &[u64]) -> impl Iterator<Item = i128> {
-    stamps.windows(2).filter_map(|pair| Some(i128::from(*pair.last()?) - i128::from(*pair.first()?)))
+fn gaps(timestamps: &[u64]) -> impl Iterator<Item = i128> {
+    timestamps.windows(2).filter_map(|pair| Some(i128::from(*pair.last()?) - i128::from(*pair.first()?)))
 }
 
 /// A list of finite numbers as JSON.
@@ -285,31 +289,30 @@ fn json(text: &mut String, list: impl Iterator<Item = impl Display>) -> &str {
     text.clear();
     for number in list {
         text.push(if text.is_empty() { '[' } else { ',' });
-        // A string takes everything.
+        // Writing to a string cannot fail.
         let _ = write!(text, "{number}");
     }
     text.push_str(if text.is_empty() { "[]" } else { "]" });
     text
 }
 
-/// Bodies without a row, whose row a crash took, are left out.
-const INSERT: &str = "INSERT INTO bodies SELECT ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10
+/// Bodies whose row was lost in a crash are left out.
+const INSERT_BODIES: &str = "INSERT INTO bodies SELECT ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10
     WHERE EXISTS (SELECT 1 FROM requests WHERE case_id = ?1 AND round = ?2 AND seq = ?3 AND turn = ?4)";
-const COLUMNS: usize = 10;
+const BODY_COLUMNS: usize = 10;
 
-/// Writes the bodies that there are.
-fn write_bodies(own: &Connection, run: &RunDir) -> Result<(), Trouble> {
-    let mut insert = own.prepare(INSERT)?;
+fn write_bodies(connection: &Connection, run: &RunDir) -> Result<(), DatabaseError> {
+    let mut insert = connection.prepare(INSERT_BODIES)?;
     let spool = run.file(spool::FILE);
     if spool.exists() {
-        return from_spool(&mut insert, Kept::open(&spool)?);
+        return write_spooled_bodies(&mut insert, SpooledBodies::open(&spool)?);
     }
     let earlier = run.file(FILE);
     if earlier.exists() {
         run.check_file(FILE)?;
         let earlier = open(&earlier)?;
-        let mut all = earlier.prepare("SELECT * FROM bodies ORDER BY rowid")?;
-        let mut rows = all.query([])?;
+        let mut bodies = earlier.prepare("SELECT * FROM bodies ORDER BY rowid")?;
+        let mut rows = bodies.query([])?;
         while let Some(row) = rows.next()? {
             insert.execute(params_from_iter(body_columns(row)?))?;
         }
@@ -317,14 +320,14 @@ fn write_bodies(own: &Connection, run: &RunDir) -> Result<(), Trouble> {
     Ok(())
 }
 
-fn from_spool(insert: &mut Statement<'_>, kept: Kept) -> Result<(), Trouble> {
-    kept.each(|head, packed| {
+fn write_spooled_bodies(insert: &mut Statement<'_>, bodies: SpooledBodies) -> Result<(), DatabaseError> {
+    bodies.for_each(|head, packed| {
         let response = head.response.map(|_| &packed.response);
-        let size = |extent: Extent| whole(extent.whole);
+        let size = |extent: Extent| to_integer(extent.length);
         insert.execute(params![
             head.case,
             head.round,
-            whole(head.seq),
+            to_integer(head.seq),
             head.turn,
             packed.request,
             size(head.request),
@@ -338,5 +341,5 @@ fn from_spool(insert: &mut Statement<'_>, kept: Kept) -> Result<(), Trouble> {
 }
 
 fn body_columns(row: &Row<'_>) -> rusqlite::Result<Vec<Value>> {
-    (0..COLUMNS).map(|column| row.get(column)).collect()
+    (0..BODY_COLUMNS).map(|column| row.get(column)).collect()
 }

@@ -1,4 +1,4 @@
-"""Reads a run as JSON from stdin and logs it with the wandb client; prints where each run is kept."""
+"""Reads a run as JSON from stdin and logs it with the wandb client; prints the location of each run."""
 import json
 import os
 import sys
@@ -6,13 +6,13 @@ import sys
 try:
     import wandb
 except ImportError:
-    sys.exit("this Python has no client: pip install wandb")
+    sys.exit("the wandb client is not installed: pip install wandb")
 
 run = json.load(sys.stdin)
 os.environ.setdefault("WANDB_SILENT", "true")
 
 
-def tell(entry, job_type, files):
+def log_run(entry, job_type, files):
     handle = wandb.init(
         project=run["project"],
         entity=run["entity"],
@@ -33,11 +33,11 @@ def tell(entry, job_type, files):
         for name, path in files:
             artifact.add_file(path, name=name)
         handle.log_artifact(artifact)
-    place = handle.url or handle.dir
+    location = handle.url or handle.dir
     handle.finish(exit_code=0)
-    print(place)
+    print(location)
 
 
 for case in run["cases"]:
-    tell(case, "case", [])
-tell(run["whole"], "run", run["files"])
+    log_run(case, "case", [])
+log_run(run["whole"], "run", run["files"])

@@ -1,21 +1,20 @@
-//! Weights & Biases, by its own Python client: it has no public API that is stable without it.
+//! Weights & Biases, through its Python client: it has no stable public API.
 
-use crate::tracking::run_summary::{CaseSummary, RunSummary};
-use crate::tracking::{TrackError, list_files};
+use crate::tracking::{CaseSummary, RunSummary, TrackError, list_files};
 use llmscen_core::track::{Wandb, WandbMode};
 use serde_json::{Value, json};
 use std::io::Write;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-/// What the client is driven with.
+/// The Python script that calls the client.
 const SCRIPT: &str = include_str!("wandb.py");
 
-/// Tells the client of a run; returns where it keeps it.
+/// Uploads a run. Returns its location.
 pub(super) fn send_to_wandb(spec: &Wandb, summary: &RunSummary, folder: &Path) -> Result<String, TrackError> {
     let files = list_files(folder, spec.files)?;
     let folder = folder.canonicalize().map_err(|source| TrackError::File { path: folder.to_owned(), source })?;
-    let told = json!({
+    let input = json!({
         "project": spec.project,
         "entity": spec.entity,
         "mode": if spec.mode == WandbMode::Offline { "offline" } else { "online" },
@@ -23,7 +22,7 @@ pub(super) fn send_to_wandb(spec: &Wandb, summary: &RunSummary, folder: &Path) -
         "tags": spec.tags,
         "run_id": summary.run_id,
         "verdict": summary.verdict,
-        "whole": entry(&summary.whole),
+        "whole": entry(&summary.run),
         "cases": summary.cases.iter().map(entry).collect::<Vec<_>>(),
         "files": files.iter().map(|(name, _)| json!([name, folder.join(name)])).collect::<Vec<_>>(),
     });
@@ -34,16 +33,16 @@ pub(super) fn send_to_wandb(spec: &Wandb, summary: &RunSummary, folder: &Path) -
     }
     let started = command.spawn();
     let mut child = started.map_err(|source| TrackError::Python { python: spec.python.clone(), source })?;
-    if let Some(mut input) = child.stdin.take() {
-        // One that has gone already says why on its stderr.
-        let _ = input.write_all(told.to_string().as_bytes());
+    if let Some(mut stdin) = child.stdin.take() {
+        // If the client has exited, its stderr has the reason.
+        let _ = stdin.write_all(input.to_string().as_bytes());
     }
     let output = child.wait_with_output().map_err(|source| TrackError::Python { python: spec.python.clone(), source })?;
-    let lines =
+    let last_line =
         |bytes: &[u8]| String::from_utf8_lossy(bytes).lines().rev().find(|line| !line.trim().is_empty()).map(str::to_owned);
     match output.status.success() {
-        true => Ok(format!("wandb: {}", lines(&output.stdout).unwrap_or_default())),
-        false => Err(TrackError::Client(lines(&output.stderr).unwrap_or_else(|| output.status.to_string()))),
+        true => Ok(format!("wandb: {}", last_line(&output.stdout).unwrap_or_default())),
+        false => Err(TrackError::Client(last_line(&output.stderr).unwrap_or_else(|| output.status.to_string()))),
     }
 }
 

@@ -206,5 +206,5 @@ fn a_target_that_accepts_and_says_nothing_is_given_up_after_one_connect_timeout(
     let why =
         format!("no connection within 1s: if {} does not speak TLS, use http:// (timeout_connect)", silent.local_addr().unwrap());
     assert!(ran.err.contains(&why), "{}", ran.err);
-    assert!(ran.err.contains("tried 1 time within"), "{}", ran.err);
+    assert!(ran.err.contains("tried 1 time in"), "{}", ran.err);
 }

@@ -115,7 +115,7 @@ fn a_run_that_is_not_sound_is_no_baseline_unless_forced() {
     let unsound = gate("2ms", "none", "slo: [\"output_tps >= 1\"]\n").replace("cpu: 100%", "cpu: 0.001%");
     lab.run(&unsound).expect(4);
     let refused = lab.llmscen(&["baseline", "update", "out", "--to", "b.json"]);
-    assert!(refused.code == 2 && refused.err.contains("is not sound"), "{}", refused.err);
+    assert!(refused.code == 2 && refused.err.contains("is invalid: "), "{}", refused.err);
     assert!(!lab.path().join("b.json").exists());
     lab.llmscen(&["baseline", "update", "out", "--to", "b.json", "--force"]).expect(0);
     assert!(lab.path().join("b.json").exists());

@@ -121,7 +121,7 @@ fn twenty_equal_client_errors_stop_a_case() {
         // Its only user sends no further one while the results are collected. A 404 also asks for the models.
         assert_eq!(sent, 20 + usize::from(status.starts_with("404")), "{status}");
         let said =
-            if words.starts_with('3') { " help: the server redirects to " } else { " Server said: the very reason. help: " };
+            if words.starts_with('3') { " help: the server redirects to " } else { " Server message: the very reason. help: " };
         let headline = format!("stopped after 20 of 5000 requests: every one failed with HTTP {words}.{said}");
         assert!(ran.out.contains(&format!("ERROR: {headline}")), "{}", ran.out);
         assert!(lab.text("out/report.html").contains(&headline), "{status}");

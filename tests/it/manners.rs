@@ -4,12 +4,12 @@ use crate::lab::{FINISH, Lab, Server, TOKEN, send, stream};
 use crate::sessions::context;
 use llmscen::run::execution::run_plan;
 use llmscen::run::execution::stop::Stop;
-use llmscen::run::prepare::PreparedCase;
+use llmscen::run::prepare::prepare_cases;
 use llmscen::run::requests::traffic_class::RowStride;
 use llmscen::run::round::telemetry::Observer;
 use llmscen::run::round::{RoundInput, prepare_round, run_round};
 use llmscen::store::journal::Writer;
-use llmscen::store::{RunDir, Where};
+use llmscen::store::{RunDir, RunLocation};
 use llmscen_core::artifacts::Bodies;
 use llmscen_core::metric::Metric;
 use llmscen_core::outcome::{Failure, FailureKind, Outcome};
@@ -39,8 +39,8 @@ fn plan(target: &str, request: &str, load: &str) -> Plan {
 fn played(plan: &Plan) -> Vec<Outcome> {
     let folder = tempfile::tempdir().unwrap();
     let context = context(folder.path(), Stop::default());
-    let bench = PreparedCase::of_plan(plan, &context).unwrap().remove(0);
-    let run = RunDir::create(&Where {
+    let bench = prepare_cases(plan, &context).unwrap().remove(0);
+    let run = RunDir::create(&RunLocation {
         explicit: Some(&folder.path().join("run")),
         dir: folder.path(),
         name: "t",
@@ -64,9 +64,9 @@ fn played(plan: &Plan) -> Vec<Outcome> {
         model: None,
         folder: &run,
         bodies: Bodies::None,
-        observer: Arc::new(Observer::of(plan, &context)),
+        observer: Arc::new(Observer::new(plan, &context)),
     };
-    let prepared = prepare_round(&input, context.stop.below()).unwrap();
+    let prepared = prepare_round(&input, context.stop.child()).unwrap();
     let journal = folder.path().join("journal.bin");
     run_round(&input, prepared, Writer::create(&journal).unwrap(), &context).unwrap();
     crate::lab::outcomes(&journal)

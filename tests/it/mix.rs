@@ -88,7 +88,11 @@ fn every_entry_asks_in_its_own_words_and_its_results_add_up() {
     assert_eq!((&chat["error_rate"], &chat["entry"], &chat["rate_offered"]), (&0.0.into(), &true.into(), &Value::Null));
     assert_eq!(results["cases"][0]["load"], "concurrency 1; chat 66.67%, ask 33.33%");
     let questions = places.iter().filter(|place| place.0 == 1).count();
-    let note = format!("{} of {questions} prompts were repeats: the data has 5 rows", questions - 5);
+    let note = format!(
+        "{} of {questions} prompts repeat earlier ones (dataset: 5 rows); a prefix cache may serve them. Set \
+         `dataset.cache_bust: true` to prevent that.",
+        questions - 5
+    );
     assert!(lab.text("out/report.md").contains(&note), "{note}");
 
     lab.llmscen(&["run", "s.yaml", "--output", "out", "--force", "--set", "load.concurrency=6"]).expect(0);

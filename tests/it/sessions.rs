@@ -4,12 +4,12 @@ use crate::lab::{Lab, read_request, stream, whole};
 use llmscen::run::error::RunError;
 use llmscen::run::execution::Context;
 use llmscen::run::execution::stop::Stop;
-use llmscen::run::prepare::PreparedCase;
+use llmscen::run::prepare::prepare_cases;
 use llmscen::run::requests::traffic_class::RowStride;
 use llmscen::run::round::telemetry::Observer;
 use llmscen::run::round::{RoundInput, prepare_round, run_round};
 use llmscen::store::journal::Writer;
-use llmscen::store::{RunDir, Where};
+use llmscen::store::{RunDir, RunLocation};
 use llmscen_core::artifacts::Bodies;
 use llmscen_core::dataset::{Turns, Wait};
 use llmscen_core::manifest::Part;
@@ -158,11 +158,12 @@ impl<'a> Scene<'a> {
         let context = context(folder.path(), self.stop.clone());
         let mut plan = plan(&server.url, self.load, self.dataset);
         plan.cases[0].dataset.turns = self.turns.clone();
-        let mut bench = PreparedCase::of_plan(&plan, &context).unwrap().remove(0);
+        let mut bench = prepare_cases(&plan, &context).unwrap().remove(0);
         Arc::get_mut(&mut bench.classes[0]).unwrap().prompts = Arc::new(Fixed(sessions));
         let path = folder.path().join("run");
         let run =
-            RunDir::create(&Where { explicit: Some(&path), dir: folder.path(), name: "t", started: "", force: false }).unwrap();
+            RunDir::create(&RunLocation { explicit: Some(&path), dir: folder.path(), name: "t", started: "", force: false })
+                .unwrap();
         let input = RoundInput {
             case: &plan.cases[0],
             prepared: &bench,
@@ -179,9 +180,9 @@ impl<'a> Scene<'a> {
             model: None,
             folder: &run,
             bodies: Bodies::None,
-            observer: Arc::new(Observer::of(&plan, &context)),
+            observer: Arc::new(Observer::new(&plan, &context)),
         };
-        let prepared = prepare_round(&input, context.stop.below()).unwrap();
+        let prepared = prepare_round(&input, context.stop.child()).unwrap();
         let journal = folder.path().join("journal.bin");
         let played = run_round(&input, prepared, Writer::create(&journal).unwrap(), &context).unwrap();
         Played { part: played.part, fault: played.fault, outcomes: crate::lab::outcomes(&journal) }
@@ -276,7 +277,7 @@ fn a_failed_turn_drops_the_rest_of_its_session() {
     assert_eq!(words(&played.outcomes).into_iter().map(|row| row.2).collect::<Vec<_>>(), known);
     let (failed, unsent) = (&played.outcomes[5], &played.outcomes[6..]);
     for outcome in unsent {
-        assert_eq!(why(outcome), "not sent: turn 1 of its session, counted from 0, failed (http_5xx)");
+        assert_eq!(why(outcome), "skipped: turn 1 of the session (0-based) failed (http_5xx)");
         assert_eq!((outcome.timeline.sent, outcome.timeline.end), (None, failed.timeline.end));
         assert_eq!((outcome.turns, outcome.phase, outcome.model.as_str()), (4, Phase::Measured, "m"));
     }
@@ -316,8 +317,8 @@ fn an_interruption_in_mid_session_loses_nothing() {
         let played = scene.play(&server, sessions(9, 3));
         finger.join().unwrap();
         let (first, why_not) = match presses {
-            1 => ("ok", "not sent: sending was over before this turn of the session"),
-            _ => ("cancelled", "not sent: turn 0 of its session, counted from 0, failed (cancelled)"),
+            1 => ("ok", "skipped: sending ended before this turn"),
+            _ => ("cancelled", "skipped: turn 0 of the session (0-based) failed (cancelled)"),
         };
         let of = |seq| [(seq, 0, first), (seq, 1, "dropped"), (seq, 2, "dropped")];
         assert_eq!(words(&played.outcomes), [of(0), of(1)].concat(), "sessions that had not begun leave no row");

@@ -355,7 +355,7 @@ fn bodies_says_what_to_do_where_there_are_none() {
     let err = lab.llmscen(&["bodies", "out", "--seq", "1"]).expect(2).err;
     assert!(err.contains("no bodies are stored in out; set report.bodies: failed"), "{err}");
     let err = lab.llmscen(&["bodies", "nowhere"]).expect(2).err;
-    assert!(err.contains("nowhere is not the folder of a run: it does not exist"), "{err}");
+    assert!(err.contains("nowhere is not a run folder: it does not exist"), "{err}");
 }
 
 #[test]

@@ -3,12 +3,12 @@
 use crate::lab::{Lab, Server};
 use crate::sessions::context;
 use llmscen::run::execution::stop::Stop;
-use llmscen::run::prepare::PreparedCase;
+use llmscen::run::prepare::prepare_cases;
 use llmscen::run::requests::traffic_class::RowStride;
 use llmscen::run::round::telemetry::Observer;
 use llmscen::run::round::{RoundInput, RoundResult, prepare_round, run_round};
 use llmscen::store::journal::Writer;
-use llmscen::store::{RunDir, Where};
+use llmscen::store::{RunDir, RunLocation};
 use llmscen_core::artifacts::Bodies;
 use llmscen_core::outcome::Outcome;
 use llmscen_core::seed::Seed;
@@ -31,9 +31,10 @@ fn round(telemetry: &str, server: Option<u32>) -> (RoundResult, Vec<Outcome>) {
     let plan = llmscen_scenario::load(&input).unwrap_or_else(|faults| panic!("{}", faults.render(false, 120))).plan;
     let folder = tempfile::tempdir().unwrap();
     let context = context(folder.path(), Stop::default());
-    let bench = PreparedCase::of_plan(&plan, &context).unwrap().remove(0);
+    let bench = prepare_cases(&plan, &context).unwrap().remove(0);
     let path = folder.path().join("run");
-    let run = RunDir::create(&Where { explicit: Some(&path), dir: folder.path(), name: "t", started: "", force: false }).unwrap();
+    let run =
+        RunDir::create(&RunLocation { explicit: Some(&path), dir: folder.path(), name: "t", started: "", force: false }).unwrap();
     let input = RoundInput {
         model: None,
         folder: &run,
@@ -46,13 +47,13 @@ fn round(telemetry: &str, server: Option<u32>) -> (RoundResult, Vec<Outcome>) {
         seed: Seed(1),
         probe: None,
         bodies: Bodies::None,
-        observer: Arc::new(Observer::of(&plan, &context)),
+        observer: Arc::new(Observer::new(&plan, &context)),
         server: None,
         fail_fast: None,
         earlier: Default::default(),
         server_process: server,
     };
-    let prepared = prepare_round(&input, context.stop.below()).unwrap();
+    let prepared = prepare_round(&input, context.stop.child()).unwrap();
     let journal = folder.path().join("journal.bin");
     let played = run_round(&input, prepared, Writer::create(&journal).unwrap(), &context).unwrap();
     (played, crate::lab::outcomes(&journal))
@@ -131,7 +132,7 @@ fn gpus(lab: &Lab, telemetry: &str, path: &str) -> (usize, usize, Vec<String>) {
     let manifest = lab.json("out/manifest.json");
     let notes = manifest["notes"].as_array().unwrap().iter().filter(|note| note.as_str().unwrap().contains("GPU")).count();
     let parts = manifest["parts"].as_array().unwrap().iter().flat_map(|part| part["untold"].as_array().unwrap());
-    (said.matches("no GPU is sampled: ").count(), notes, parts.map(|note| note.as_str().unwrap().to_owned()).collect())
+    (said.matches("GPU telemetry is off: ").count(), notes, parts.map(|note| note.as_str().unwrap().to_owned()).collect())
 }
 
 #[test]

@@ -92,7 +92,7 @@ fn another_round_of_a_log_of_lengths_repeats_no_prompt_and_one_of_bodies_says_so
     bodies.rounds = 2;
     let manifest = run(&lab, &bodies).report.manifest;
     assert_eq!(server.asked(), ["one", "two", "one", "two"], "a body stays with its arrival");
-    assert_eq!(manifest.notes, ["2 of 4 prompts were repeats: the data has 2 rows"]);
+    assert_eq!(manifest.notes, [repeat_note("2 of 4", 2)]);
     assert_eq!(manifest.parts.iter().map(|part| part.rows_repeated).collect::<Vec<_>>(), [0, 2]);
 }
 
@@ -109,7 +109,7 @@ fn rows_are_taken_once_before_any_is_taken_again() {
         let manifest = run(&lab, &plan).report.manifest;
         let asked: Vec<String> = (0..known).map(|index| rows[index % 7].clone()).collect();
         assert_eq!(server.asked(), asked, "{end}");
-        assert_eq!(manifest.notes, ["3 of 10 prompts were repeats: the data has 7 rows"]);
+        assert_eq!(manifest.notes, [repeat_note("3 of 10", 7)]);
     }
 }
 
@@ -144,4 +144,11 @@ fn a_scenario_replays_a_log() {
     assert_eq!(intended(&lab), [0.0, 125.0, 250.0, 250.0, 500.0]);
     let case = &lab.results()["cases"][0];
     assert_eq!((&case["counts"]["ok"], &case["load"]), (&5.into(), &"trace at 2x".into()), "{case:#}");
+}
+
+fn repeat_note(repeated: &str, rows: u64) -> String {
+    format!(
+        "{repeated} prompts repeat earlier ones (dataset: {rows} rows); a prefix cache may serve them. Set \
+         `dataset.cache_bust: true` to prevent that."
+    )
 }

@@ -1,4 +1,4 @@
-//! One objective under the self-audit: could what the load generator did have flipped its verdict?
+//! The self-audit of one objective: could the load generator have flipped its verdict?
 
 use crate::run::audit::Findings;
 use llmscen_core::check::{Check, Confidence, Op, Ruling, Subject, Verdict};
@@ -6,12 +6,12 @@ use llmscen_core::metric::{Metric, Stat};
 use llmscen_core::report::ObjectiveAudit;
 use llmscen_report::format::{against, millis};
 
-/// By what a value is shifted where the load generator is late, and which conditions a claim on it needs.
+/// How delays of the load generator change a value, and under which conditions a claim about it is valid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     /// From the scheduled time: late timestamps and send delays make it longer, never shorter.
     Latency,
-    /// From the actual send time: send delays hide from it.
+    /// From the actual send time: does not include send delays.
     Service,
     /// Between tokens: a late timestamp makes one gap longer and the next one shorter.
     Pace,
@@ -19,9 +19,9 @@ enum Kind {
     Errors,
     /// Counts per second.
     Throughput,
-    /// A figure of the case as a whole, or a signal.
+    /// A metric of the case as a whole, or a signal.
     Figure,
-    /// What no timestamp and no load has a part in.
+    /// Independent of timestamps and load.
     Fixed,
 }
 
@@ -51,19 +51,19 @@ fn kind(check: &Check) -> (Kind, bool) {
     (kind, !metric.higher_is_better())
 }
 
-/// Whether an objective needs the sample at both ends even where no timestamp was late.
+/// Whether an objective is judged at both ends even if no timestamp was late.
 pub(crate) fn is_throughput(check: &Check) -> bool {
     kind(check).0 == Kind::Throughput
 }
 
-/// What a verdict claims of the server.
+/// What a verdict claims about the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Claim {
-    /// It is as fast as it must be, or better.
+    /// The server meets the objective.
     Good,
-    /// It is not.
+    /// The server does not.
     Bad,
-    /// Its value is, or is not, a certain one; or no such claim can be made, as if the server were to blame.
+    /// Its value equals or does not equal a number, or the verdict is inconclusive.
     Either,
 }
 
@@ -81,9 +81,9 @@ fn claim(check: &Check, ruling: Ruling, low_is_good: bool) -> Option<Claim> {
     })
 }
 
-/// The verdict that stands: the one on the values as measured, or INVALID where something that the load generator did could have
-/// flipped it. `ends`: the verdicts with the server as slow, and as fast, as the measurement allows.
-pub(crate) fn audited(measured: Verdict, ends: Option<[Verdict; 2]>, findings: &Findings) -> (Verdict, ObjectiveAudit) {
+/// The final verdict: that on the measured values, or INVALID if the load generator could have flipped it. `ends`: the verdicts with the
+/// server as slow, and as fast, as the measurement allows.
+pub(crate) fn audit_verdict(measured: Verdict, ends: Option<[Verdict; 2]>, findings: &Findings) -> (Verdict, ObjectiveAudit) {
     let check = &measured.check;
     let mut reasons = conditions(&measured, findings);
     let flipped = ends.as_ref().and_then(|ends| flip(&measured, ends));
@@ -93,8 +93,8 @@ pub(crate) fn audited(measured: Verdict, ends: Option<[Verdict; 2]>, findings: &
     }
     reasons.extend(flipped);
     let [slow, fast] = ends.map_or([None, None], |ends| ends.map(Some));
-    let observed = [Some(&measured), slow.as_ref(), fast.as_ref()].map(|own| own.and_then(|own| own.observed));
-    let ruling = |own: &Option<Verdict>| own.as_ref().map(|own| own.ruling);
+    let observed = [Some(&measured), slow.as_ref(), fast.as_ref()].map(|verdict| verdict.and_then(|verdict| verdict.observed));
+    let ruling = |verdict: &Option<Verdict>| verdict.as_ref().map(|verdict| verdict.ruling);
     let audit = ObjectiveAudit {
         expr: check.expr.clone(),
         measured: measured.ruling,
@@ -111,7 +111,7 @@ pub(crate) fn audited(measured: Verdict, ends: Option<[Verdict; 2]>, findings: &
     (Verdict { ruling: Ruling::Invalid, need: None, note: Some(note), ..measured }, audit)
 }
 
-/// The conditions of its claim that do not hold.
+/// The violated conditions of the claim.
 fn conditions(measured: &Verdict, findings: &Findings) -> Vec<String> {
     let check = &measured.check;
     let (kind, low_is_good) = kind(check);
@@ -119,68 +119,69 @@ fn conditions(measured: &Verdict, findings: &Findings) -> Vec<String> {
         return Vec::new();
     };
     if measured.observed.is_none() {
-        // Without data it may be the load generator that gave none.
+        // The load generator may be the reason for the lack of data.
         return if measured.ruling == Ruling::Pass { Vec::new() } else { findings.not_offered.clone() };
     }
     let mut reasons = Vec::new();
-    let (good, bad) = (claim != Claim::Bad, claim != Claim::Good);
-    if good && kind != Kind::Throughput {
+    let claims_good = claim != Claim::Bad;
+    let claims_bad = claim != Claim::Good;
+    if claims_good && kind != Kind::Throughput {
         reasons.extend(findings.not_offered.iter().cloned());
     }
-    if good && kind == Kind::Service && check.op.is_ceiling() {
-        reasons.extend(hidden(check, findings));
+    if claims_good && kind == Kind::Service && check.op.is_ceiling() {
+        reasons.extend(hidden_queue(check, findings));
     }
-    let shut = match kind {
-        Kind::Latency | Kind::Service => bad || !is_ordered(check),
+    let needs_timestamps = match kind {
+        Kind::Latency | Kind::Service => claims_bad || !is_ordered(check),
         Kind::Figure => true,
         Kind::Pace | Kind::Errors => !is_ordered(check),
         Kind::Throughput | Kind::Fixed => false,
     };
-    if shut {
+    if needs_timestamps {
         reasons.extend(findings.stalled.iter().cloned());
     }
-    if bad || kind == Kind::Throughput {
+    if claims_bad || kind == Kind::Throughput {
         reasons.extend(findings.busy.iter().cloned());
     }
     reasons
 }
 
-/// Whether later timestamps can only move the compared value one way.
+/// Whether later timestamps can change the compared value in one direction only.
 fn is_ordered(check: &Check) -> bool {
     let moves = |stat: &Option<Stat>| !matches!(stat, Some(Stat::Sd | Stat::Count));
     let ordered = |subject: &Subject| if let Subject::Metric { stat, .. } = subject { moves(stat) } else { true };
     !matches!(check.op, Op::Equal | Op::Unequal) && ordered(&check.subject)
 }
 
-/// What happens before the actual send time is not in a service latency: where delays are not small beside it, a queue may hide.
-fn hidden(check: &Check, findings: &Findings) -> Option<String> {
+/// A service latency excludes the time before the actual send: with long send delays, a queue may not be visible.
+fn hidden_queue(check: &Check, findings: &Findings) -> Option<String> {
     let delay = findings.delay_p99.filter(|delay| *delay > check.limit / 10.0)?;
     let limit = millis(check.limit / 10.0);
     Some(format!("send delay p99 was {}, over a tenth of the limit ({limit}): waiting may hide before the send", millis(delay)))
 }
 
-/// The end that rules otherwise.
+/// The end with a different verdict.
 fn flip(measured: &Verdict, [slow, fast]: &[Verdict; 2]) -> Option<String> {
     if kind(&measured.check).0 == Kind::Fixed || measured.ruling == Ruling::Invalid {
         return None;
     }
-    let other = [
+    let ends = [
         (slow, "with every stall counted against the server"),
         (fast, "without the load generator's stalls, delays and failures"),
     ];
-    let (other, how) = other.into_iter().find(|(own, _)| own.ruling != measured.ruling)?;
+    let (other, how) = ends.into_iter().find(|(end, _)| end.ruling != measured.ruling)?;
     let check = &measured.check;
-    let said = |own: &Verdict| {
-        let bound = matches!(check.confidence, Confidence::Level(_)).then_some(own.bound).flatten();
+    let describe = |verdict: &Verdict| {
+        let bound = matches!(check.confidence, Confidence::Level(_)).then_some(verdict.bound).flatten();
         let bound = bound.map(|bound| format!(", bound {}", against(Some(bound), check.limit, check.subject.unit())));
         format!(
             "{} ({}{})",
-            own.ruling.name().to_uppercase(),
-            against(own.observed, check.limit, check.subject.unit()),
+            verdict.ruling.name().to_uppercase(),
+            against(verdict.observed, check.limit, check.subject.unit()),
             bound.unwrap_or_default()
         )
     };
-    Some(format!("{} as measured, {} {how}", said(measured), said(other)))
+    Some(format!("{} as measured, {} {how}", describe(measured), describe(other)))
 }
 
 #[cfg(test)]
@@ -196,7 +197,7 @@ mod tests {
         Verdict { check, ruling, observed: Some(observed), bound: None, n: 100, effective_n: None, need: None, note: None }
     }
 
-    /// Everything is wrong at once.
+    /// All findings at once.
     fn bad() -> Findings {
         Findings {
             not_offered: vec!["load".into()],
@@ -208,19 +209,20 @@ mod tests {
     }
 
     fn reasons(check: &Check, ruling: Ruling) -> Vec<String> {
-        let own = audited(verdict(check.clone(), ruling, 1.0), None, &bad()).1.reasons;
-        own.iter().map(|why| why.split(' ').next().unwrap().to_owned()).collect()
+        let reasons = audit_verdict(verdict(check.clone(), ruling, 1.0), None, &bad()).1.reasons;
+        reasons.iter().map(|why| why.split(' ').next().unwrap().to_owned()).collect()
     }
 
     #[test]
     fn each_claim_needs_its_own_conditions() {
         use Ruling::{Fail, Inconclusive, Pass};
         let of = |metric, stat, op, limit| {
-            let own = check(metric, stat, op, limit);
-            [reasons(&own, Pass), reasons(&own, Fail)]
+            let check = check(metric, stat, op, limit);
+            [reasons(&check, Pass), reasons(&check, Fail)]
         };
-        let sets =
-            |pass: &[&str], fail: &[&str]| [pass, fail].map(|own| own.iter().map(|why| (*why).to_owned()).collect::<Vec<_>>());
+        let sets = |pass: &[&str], fail: &[&str]| {
+            [pass, fail].map(|reasons| reasons.iter().map(|why| (*why).to_owned()).collect::<Vec<_>>())
+        };
         assert_eq!(of(Metric::Ttft, P95, Op::Less, 100.0), sets(&["load"], &["stalled", "busy"]));
         assert_eq!(
             of(Metric::Ttft, P95, Op::AtLeast, 100.0),
@@ -257,15 +259,15 @@ mod tests {
     }
 
     #[test]
-    fn a_verdict_stands_where_both_ends_agree() {
+    fn a_verdict_is_valid_if_both_ends_agree() {
         use Ruling::{Fail, Inconclusive, Invalid, Pass};
-        let wanted = check(Metric::Itl, P95, Op::Less, 10.0);
+        let objective = check(Metric::Itl, P95, Op::Less, 10.0);
         let of = |[measured, slow, fast]: [Ruling; 3]| {
-            let ends = [verdict(wanted.clone(), slow, 14.0), verdict(wanted.clone(), fast, 7.0)];
-            let (own, audit) = audited(verdict(wanted.clone(), measured, 9.0), Some(ends), &Findings::default());
+            let ends = [verdict(objective.clone(), slow, 14.0), verdict(objective.clone(), fast, 7.0)];
+            let (verdict, audit) = audit_verdict(verdict(objective.clone(), measured, 9.0), Some(ends), &Findings::default());
             assert_eq!((audit.measured, audit.slow, audit.fast), (measured, Some(slow), Some(fast)));
             assert_eq!(audit.observed, [Some(9.0), Some(14.0), Some(7.0)]);
-            (own.ruling, own.note)
+            (verdict.ruling, verdict.note)
         };
         assert_eq!([of([Pass; 3]), of([Fail; 3])], [(Pass, None), (Fail, None)]);
         assert_eq!(of([Inconclusive; 3]), (Inconclusive, None));
@@ -281,11 +283,12 @@ mod tests {
     }
 
     #[test]
-    fn an_invalid_verdict_names_the_reason_and_its_cause() {
+    fn an_invalid_verdict_names_reason_and_cause() {
         let findings = Findings { cause: Some("host CPU was 100%".into()), ..bad() };
-        let own = audited(verdict(check(Metric::Ttft, P95, Op::Less, 100.0), Ruling::Pass, 1.0), None, &findings).0;
-        assert_eq!((own.ruling, own.note.as_deref()), (Ruling::Invalid, Some("load; host CPU was 100%")));
+        let final_verdict =
+            audit_verdict(verdict(check(Metric::Ttft, P95, Op::Less, 100.0), Ruling::Pass, 1.0), None, &findings).0;
+        assert_eq!((final_verdict.ruling, final_verdict.note.as_deref()), (Ruling::Invalid, Some("load; host CPU was 100%")));
         let none = Verdict { observed: None, ..verdict(check(Metric::Ttft, P95, Op::Less, 1.0), Ruling::Fail, 1.0) };
-        assert_eq!(audited(none, None, &findings).0.ruling, Ruling::Invalid, "a load that was not there gives no data");
+        assert_eq!(audit_verdict(none, None, &findings).0.ruling, Ruling::Invalid, "a load that was not there gives no data");
     }
 }

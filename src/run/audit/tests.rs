@@ -118,9 +118,9 @@ fn every_condition_gives_its_own_reason() {
     let open = Sample { scalars: [(Metric::RateOffered, 100.0), (Metric::RateAchieved, 90.0)].into(), ..sample(&[6.0]) };
     let known = [
         "the run did not happen as planned: interrupted",
-        "90% of the offered rate was sent (limit 98%, `audit.achieved`)",
-        "a worker thread was stalled for 8% of the time (limit 5%, `audit.stalled`)",
-        "a worker thread used 95% of its core (limit 90%, `audit.cpu`)",
+        "achieved 90% of the offered rate (limit 98%, `audit.achieved`)",
+        "one worker thread was stalled for 8% of the time (limit 5%, `audit.stalled`)",
+        "one worker thread used 95% of a CPU core (limit 90%, `audit.cpu`)",
     ];
     assert_eq!(found(&[&slow], &open).reasons, known);
     // 12 ms of delay and 2 × 1 ms in a cycle of 112 ms.
@@ -158,35 +158,35 @@ fn a_case_that_never_ran_is_not_valid() {
 }
 
 #[test]
-fn arrivals_without_room_are_not_the_tools_slowness() {
+fn dropped_arrivals_are_no_delay_of_the_load_generator() {
     let mut full = sample(&[0.1]);
     full.scalars = BTreeMap::from([(Metric::RateOffered, 100.0), (Metric::RateAchieved, 60.0)]);
     full.counts = Counts { scheduled: 200, dropped: 80, ..Counts::default() };
     let reason = |sample: &Sample| found(&[&part(&[], 0.0, 0.0)], sample).reasons.concat();
-    let known = "60% of the offered rate was sent (limit 98%, `audit.achieved`); 80 of 200 arrivals found no room under \
-                 `max_in_flight`";
+    let known = "achieved 60% of the offered rate (limit 98%, `audit.achieved`); 80 of 200 arrivals were dropped at \
+                 `load.max_in_flight`";
     assert_eq!(reason(&full), format!("{OFF_PLAN}{known}"));
     full.counts.dropped = 40;
-    assert!(reason(&full).starts_with("60% of the offered rate"), "{}", reason(&full));
+    assert!(reason(&full).starts_with("achieved 60% of the offered rate"), "{}", reason(&full));
 }
 
 #[test]
-fn a_model_in_this_process_takes_its_timestamps_itself() {
-    let mut own = part(&[(0, 500)], 0.5, 50.0);
-    own.vitals.as_mut().unwrap().cpu_shares = vec![0.99];
-    own.local = Some(Default::default());
-    assert_eq!(found(&[&own], &sample(&[0.1])).reasons, [""; 0]);
-    assert_eq!(found(&[&own], &sample(&[20.0])).reasons.len(), 1, "when requests left counts as ever");
+fn a_local_model_takes_its_own_timestamps() {
+    let mut local_part = part(&[(0, 500)], 0.5, 50.0);
+    local_part.vitals.as_mut().unwrap().cpu_shares = vec![0.99];
+    local_part.local = Some(Default::default());
+    assert_eq!(found(&[&local_part], &sample(&[0.1])).reasons, [""; 0]);
+    assert_eq!(found(&[&local_part], &sample(&[20.0])).reasons.len(), 1, "when requests left counts as ever");
 }
 
 #[test]
 fn requests_without_a_file_and_timeouts_in_stalls_are_the_load_generators() {
     let mut short = Sample { without_file: 3, ..sample(&[0.1]) };
     short.counts.failures = BTreeMap::from([(FailureKind::ToolStall, 2), (FailureKind::TimeoutRead, 1)]);
-    let seen = found(&[&part(&[], 0.0, 0.0)], &short).reasons;
-    assert!(seen[0].starts_with("requests failed since this process may open no more files") && seen[0].contains("ulimit -n"));
-    assert!(seen[1].starts_with("requests reached a timeout while the load generator stalled repeatedly (`tool_stall`): 2"));
-    assert_eq!(seen.len(), 2);
+    let reasons = found(&[&part(&[], 0.0, 0.0)], &short).reasons;
+    assert!(reasons[0].starts_with("3 requests failed: this process may open no more files") && reasons[0].contains("ulimit -n"));
+    assert!(reasons[1].starts_with("2 requests reached a timeout while the load generator stalled repeatedly (`tool_stall`);"));
+    assert_eq!(reasons.len(), 2);
 }
 
 #[test]
@@ -212,15 +212,15 @@ fn a_stored_run_without_a_list_of_stalls_keeps_its_rule() {
     let busy = old(Vitals { stall_ms_p99: 9.0, cpu_shares: vec![0.95], ..Vitals::default() });
     let starts: Vec<String> =
         found_of(&[&busy], &sample(&[6.0]), &limits).reasons.iter().map(|why| why[..12].to_owned()).collect();
-    assert_eq!(starts, ["requests lef", "worker threa", "a worker thr"]);
+    assert_eq!(starts, ["send delay p", "event-loop s", "one worker t"]);
     let of = |sure| old(Vitals { stall_ms_p99: 30.0, stall_ms_sure: sure, ..Vitals::default() });
-    let seen = |sure| found_of(&[&of(sure)], &sample(&[0.1]), &limits);
-    assert_eq!((seen(Some(4.0)).valid, seen(Some(4.0)).stall_ms_p99), (true, Some(30.0)));
-    let known = "worker threads stalled for 30 ms (limit 5 ms) at p99: stamps are late by as much";
-    assert_eq!([seen(Some(6.0)), seen(None)].map(|audit| audit.reasons), [[known], [known]]);
+    let audit_of = |sure| found_of(&[&of(sure)], &sample(&[0.1]), &limits);
+    assert_eq!((audit_of(Some(4.0)).valid, audit_of(Some(4.0)).stall_ms_p99), (true, Some(30.0)));
+    let known = "event-loop stall p99 is 30 ms (limit 5 ms); latencies may be overstated by up to that much";
+    assert_eq!([audit_of(Some(6.0)), audit_of(None)].map(|audit| audit.reasons), [[known], [known]]);
     // One hiccup does not decide a short case, and lasting lateness does.
     let late = |late: usize, n: usize| {
-        let lags: Vec<f64> = (0..n).map(|place| if place < late { 30.0 } else { 0.1 }).collect();
+        let lags: Vec<f64> = (0..n).map(|index| if index < late { 30.0 } else { 0.1 }).collect();
         found_of(&[&old(Vitals::default())], &sample(&lags), &limits).reasons.len()
     };
     assert_eq!([late(1, 14), late(2, 14), late(2, 50), late(15, 1000)], [0; 4]);
@@ -232,10 +232,10 @@ fn a_stored_run_without_a_list_of_stalls_keeps_its_rule() {
     (0..40).for_each(|_| sample.requests.push(RequestFields { ok: true, ..RequestFields::default() }, |_| None, []));
     let audited = Audited { case: &case, parts: &[&busy], rounds: 1, sample: &sample, limits: &limits, seed: Seed(1) };
     let facts = CaseFacts { case: &case, parts: std::slice::from_ref(&busy), until: None };
-    let (verdicts, objectives) = audited.verdicts((&Table::default(), &facts), &audited.examine().1);
+    let (verdicts, objectives) = audited.verdicts(&Table::default(), &facts, &audited.examine().1);
     assert_eq!((verdicts[0].ruling, objectives.len()), (Ruling::Invalid, 0));
     assert!(
-        verdicts[0].note.as_deref().unwrap().starts_with("not judged: the self-audit failed (worker threads"),
+        verdicts[0].note.as_deref().unwrap().starts_with("not judged: the self-audit failed (event-loop stall"),
         "{verdicts:?}"
     );
 }
@@ -247,9 +247,9 @@ fn a_stall_is_named_where_spans_are_short() {
         Sample { distributions: BTreeMap::from([(Metric::Itl, itl)]), ..Sample::default() }
     };
     let stalled = |stall| Audit { valid: true, stall_ms_p99: Some(stall), ..Audit::default() };
-    let said = caution(&stalled(3.8), &gaps(8.0)).unwrap();
-    assert!(said.starts_with("Worker threads were up to 3.80 ms late at p99, 47.5% of `itl` p99"), "{said}");
-    assert_eq!([caution(&stalled(0.9), &gaps(1.0)), caution(&stalled(3.8), &gaps(20.0))], [None, None]);
+    let note = note_stall(&stalled(3.8), &gaps(8.0)).unwrap();
+    assert!(note.starts_with("Event-loop stall p99 was 3.80 ms, 47.5% of `itl` p99"), "{note}");
+    assert_eq!([note_stall(&stalled(0.9), &gaps(1.0)), note_stall(&stalled(3.8), &gaps(20.0))], [None, None]);
 }
 
 /// One user's requests in the order in which they are sent: what a server does, seen by a load generator with stalls.
@@ -271,46 +271,47 @@ fn simulate(seed: u64, per_s: f64, most: f64) -> Simulated {
         stalls.push((at, at + length));
         at += length;
     }
-    let seen = |at: u64| stalls.iter().find(|(from, to)| (*from..*to).contains(&at)).map_or(at, |(_, to)| *to);
+    let after_stall = |at: u64| stalls.iter().find(|(from, to)| (*from..*to).contains(&at)).map_or(at, |(_, to)| *to);
     let nanos = |at: u64| Nanos(at * 1000);
     let mut intended = 1000;
     let outcomes = (0..150).map(|seq| {
-        let sent = seen(intended);
+        let sent = after_stall(intended);
         let mut truly = sent + 20_000 + drawn(20_000.0) as u64;
-        let mut tokens = vec![nanos(seen(truly))];
+        let mut tokens = vec![nanos(after_stall(truly))];
         for _ in 0..10 {
             truly += 2000 + drawn(3000.0) as u64;
-            tokens.push(nanos(seen(truly)));
+            tokens.push(nanos(after_stall(truly)));
         }
-        let mut own = dropped(&Call { seq, turns: 1, streamed: true, ..Call::default() }, Phase::Measured, nanos(intended), "");
-        intended = seen(truly);
-        (own.timeline.sent, own.timeline.end) = (Some(nanos(sent)), nanos(intended));
-        own.timeline.first_chunk = tokens.first().copied();
-        (own.timeline.tokens, own.streamed, own.attempts) = (tokens, true, 1);
-        (own.status, own.end) = (Some(200), Ok(Finish { reason: "stop".into() }));
-        own.usage = Usage { prompt: Some(10), output: Some(11), ..Usage::default() };
-        own
+        let mut outcome =
+            dropped(&Call { seq, turns: 1, streamed: true, ..Call::default() }, Phase::Measured, nanos(intended), "");
+        intended = after_stall(truly);
+        (outcome.timeline.sent, outcome.timeline.end) = (Some(nanos(sent)), nanos(intended));
+        outcome.timeline.first_chunk = tokens.first().copied();
+        (outcome.timeline.tokens, outcome.streamed, outcome.attempts) = (tokens, true, 1);
+        (outcome.status, outcome.end) = (Some(200), Ok(Finish { reason: "stop".into() }));
+        outcome.usage = Usage { prompt: Some(10), output: Some(11), ..Usage::default() };
+        outcome
     });
     Simulated { outcomes: outcomes.collect(), stalls }
 }
 
 /// The verdicts of each objective, and those as measured.
-fn judged(own: &Simulated, checks: &[Check]) -> Vec<(Verdict, ObjectiveAudit)> {
-    let spans: Vec<Stall> = own.stalls.iter().map(|(from, to)| [from * 1000, to * 1000, 0, 0].into()).collect();
-    let wall = own.outcomes.last().unwrap().timeline.end.0 as f64;
+fn judged(simulated: &Simulated, checks: &[Check]) -> Vec<(Verdict, ObjectiveAudit)> {
+    let spans: Vec<Stall> = simulated.stalls.iter().map(|(from, to)| [from * 1000, to * 1000, 0, 0].into()).collect();
+    let wall = simulated.outcomes.last().unwrap().timeline.end.0 as f64;
     let within = || spans.iter().filter(|stall| (stall.to as f64) < wall).map(|stall| (stall.to - stall.from) as f64);
-    let (shut, frozen) = (within().sum::<f64>() / wall, within().map(|own| own * own / 2.0).sum::<f64>() / wall / 1e6);
+    let (shut, frozen) = (within().sum::<f64>() / wall, within().map(|length| length * length / 2.0).sum::<f64>() / wall / 1e6);
     let ticks = (wall / 1e7) as u64;
     let worker = WorkerStalls { frozen_ms: frozen, shut, ticks, count: spans.len() as u64, longest: spans };
     let vitals = Vitals { stalls: Some(vec![worker]), cpu_shares: vec![0.2], ..Vitals::default() };
     let parts = [Part { case: "a".into(), vitals: Some(vitals), ..Part::default() }];
     let case = Case { checks: checks.to_vec(), ..case("http://10.0.0.1/v1") };
-    let table = Table::build(own.outcomes.iter().map(|outcome| Tagged { case: "a", round: 0, shard: 0, outcome }));
+    let table = Table::build(simulated.outcomes.iter().map(|outcome| Tagged { case: "a", round: 0, shard: 0, outcome }));
     let facts = CaseFacts { case: &case, parts: &parts, until: None };
     let sample = llmscen_analysis::sample_case(&table, &facts);
     let limits = AuditLimits::default();
     let audited = Audited { case: &case, parts: &[&parts[0]], rounds: 1, sample: &sample, limits: &limits, seed: Seed(7) };
-    let (verdicts, objectives) = audited.verdicts((&table, &facts), &audited.examine().1);
+    let (verdicts, objectives) = audited.verdicts(&table, &facts, &audited.examine().1);
     verdicts.into_iter().zip(objectives).collect()
 }
 
@@ -338,8 +339,8 @@ fn no_stall_turns_a_server_that_is_too_slow_into_a_pass() {
     for seed in 0..10 {
         // From rare long stalls to a worker that is stalled for half of the time.
         for (per_s, most) in [(1.0, 60.0), (5.0, 30.0), (20.0, 100.0)] {
-            let own = simulate(seed, per_s, most);
-            for (verdict, audit) in judged(&own, &at_the_truth(0.75)) {
+            let simulated = simulate(seed, per_s, most);
+            for (verdict, audit) in judged(&simulated, &at_the_truth(0.75)) {
                 assert_ne!(verdict.ruling, Ruling::Pass, "{seed} {per_s} {verdict:?} {audit:?}");
                 (invalid, all) = (invalid + u32::from(verdict.ruling == Ruling::Invalid), all + 1);
             }
@@ -353,12 +354,12 @@ fn no_stall_turns_a_server_that_is_fast_enough_into_a_failure() {
     let (mut failed, mut passed, mut all) = (0, 0, 0);
     for seed in 0..10 {
         for (per_s, most) in [(1.0, 60.0), (5.0, 30.0), (8.0, 300.0)] {
-            let own = simulate(seed, per_s, most);
-            for (place, (verdict, audit)) in judged(&own, &at_the_truth(1.25)).into_iter().enumerate() {
+            let simulated = simulate(seed, per_s, most);
+            for (index, (verdict, audit)) in judged(&simulated, &at_the_truth(1.25)).into_iter().enumerate() {
                 assert_ne!(verdict.ruling, Ruling::Fail, "{seed} {per_s} {verdict:?} {audit:?}");
                 failed += u32::from(audit.measured == Ruling::Fail);
                 // Rare stalls leave the verdicts on latencies as they are.
-                if per_s < 2.0 && place < 3 {
+                if per_s < 2.0 && index < 3 {
                     (passed, all) = (passed + u32::from(verdict.ruling == Ruling::Pass), all + 1);
                 }
             }

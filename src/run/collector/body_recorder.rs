@@ -1,4 +1,4 @@
-//! Keeps bodies: takes the secrets out of them, packs them and appends them to the spool, off the workers.
+//! Stores bodies: removes secrets, compresses them and appends them to the spool, on the thread of the collector.
 
 use crate::run::round::RoundInput;
 use crate::store::StoreError;
@@ -12,26 +12,26 @@ use llmscen_core::redact::Redactor;
 use llmscen_core::seed::Seed;
 use std::io;
 
-/// What keeps the bodies of one round.
+/// Stores the bodies of one round.
 pub struct BodyRecorder {
     spool: Spool,
     case: String,
     round: u32,
     redactor: Redactor,
     seed: Seed,
-    /// None: every body is kept.
-    picks: Option<BodySample>,
-    /// Only those of failed requests.
+    /// None: no sampling.
+    sample: Option<BodySample>,
+    /// Whether only bodies of failed requests are stored.
     only_failed: bool,
 }
 
 impl BodyRecorder {
-    /// What keeps the bodies of a round that is sent on this route, if on any; None where none are kept.
+    /// The recorder of a round with this route; None if no bodies are stored.
     ///
     /// # Errors
     /// The spool cannot be written.
-    pub fn of(input: &RoundInput<'_>, route: Option<&Route>) -> Result<Option<BodyRecorder>, StoreError> {
-        let picks = match input.bodies {
+    pub fn new(input: &RoundInput<'_>, route: Option<&Route>) -> Result<Option<BodyRecorder>, StoreError> {
+        let sample = match input.bodies {
             Bodies::None => return Ok(None),
             Bodies::Sample => Some(BodySample::default()),
             Bodies::Failed | Bodies::All => None,
@@ -42,21 +42,21 @@ impl BodyRecorder {
             round: input.round,
             redactor: route.map_or_else(|| Redactor::of(&input.case.target), |route| redactor_on(&input.case.target, route)),
             seed: input.seed.child("bodies"),
-            picks,
+            sample,
             only_failed: input.bodies == Bodies::Failed,
         }))
     }
 
-    /// Takes the bodies of a call.
+    /// Stores the bodies of a request, if they are wanted.
     ///
     /// # Errors
     /// The spool cannot be written.
-    pub fn take(&mut self, outcome: &Outcome, copies: &Copies) -> Result<(), StoreError> {
+    pub fn record(&mut self, outcome: &Outcome, copies: &Copies) -> Result<(), StoreError> {
         let mut head = self.head(outcome);
         if self.only_failed && !head.failed {
             return Ok(());
         }
-        if self.picks.as_mut().is_some_and(|picks| !picks.wants(&head)) {
+        if self.sample.as_mut().is_some_and(|sample| !sample.add(&head)) {
             return Ok(());
         }
         let packed = self.pack(&mut head, outcome.status, copies);
@@ -64,7 +64,7 @@ impl BodyRecorder {
         self.spool.add(&head, &packed)
     }
 
-    /// Hands everything to the operating system.
+    /// Passes all buffered data to the operating system.
     ///
     /// # Errors
     /// The spool cannot be written.
@@ -78,7 +78,7 @@ impl BodyRecorder {
             round: self.round,
             seq: outcome.seq,
             turn: outcome.turn,
-            sampled: self.picks.is_some(),
+            sampled: self.sample.is_some(),
             measured: outcome.phase == Phase::Measured,
             failed: outcome.end.is_err(),
             rank: self.seed.child(outcome.seq).child(u64::from(outcome.turn)).0,
@@ -92,16 +92,16 @@ impl BodyRecorder {
         let sent = copies.request.get(..MOST).unwrap_or(&copies.request);
         let mut packed = Packed { request: bodies::pack_request(&text(sent))?, response: Vec::new() };
         head.request = extent(copies.request.len() as u64, sent, &packed.request);
-        let came = &copies.response;
-        // A model in this process answers without a status.
-        if status.is_some() || came.whole > 0 {
-            packed.response = bodies::pack_response(status, &text(&came.bytes))?;
-            head.response = Some(extent(came.whole, &came.bytes, &packed.response));
+        let received = &copies.response;
+        // A local model responds without a status.
+        if status.is_some() || received.whole > 0 {
+            packed.response = bodies::pack_response(status, &text(&received.bytes))?;
+            head.response = Some(extent(received.whole, &received.bytes, &packed.response));
         }
         Ok(packed)
     }
 }
 
-fn extent(whole: u64, kept: &[u8], packed: &[u8]) -> Extent {
-    Extent { whole, cut: (kept.len() as u64) < whole, packed: packed.len() as u32 }
+fn extent(length: u64, kept: &[u8], packed: &[u8]) -> Extent {
+    Extent { length, cut: (kept.len() as u64) < length, packed: packed.len() as u32 }
 }

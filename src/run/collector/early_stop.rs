@@ -1,4 +1,4 @@
-//! Watches a round while it goes on: is a limit lost already, or does the server only fall behind?
+//! Ends a round early: an objective cannot be met any more, or the server is saturated.
 
 #[cfg(test)]
 mod tests;
@@ -12,26 +12,27 @@ use llmscen_core::stats::trend::Drift;
 use llmscen_core::units::Nanos;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The watch over one round.
+/// The early-stop checks of one round.
 pub struct EarlyStop {
     round: u32,
     limits: Vec<Limit>,
     order: Order,
-    /// Measured requests that are over, and how many the plan has.
+    /// Finished measured requests.
     after: u64,
+    /// Planned measured requests.
     planned: Option<u64>,
     drift: Option<Drift>,
     over: bool,
 }
 
-/// A watched check, and its place among the case's.
+/// A watched objective, and its index among those of the case.
 struct Limit {
     place: u32,
     watch: judge::Watch,
 }
 
 impl EarlyStop {
-    /// A watch over a round of a case with so many requests, where that is known; None where nothing could end it early.
+    /// The checks of a round with this number of requests, if known; None if nothing can end it early.
     pub fn over(case: &Case, round: u32, planned: Option<u64>) -> Option<EarlyStop> {
         let checks = case.checks.iter().enumerate();
         let limits: Vec<Limit> =
@@ -43,7 +44,7 @@ impl EarlyStop {
         (!idle).then(|| EarlyStop { round, limits, order: Order::default(), after: 0, planned, drift, over: false })
     }
 
-    /// Takes in an outcome, with the requests in flight now. The reason to end the round, once.
+    /// Records an outcome, with the number of requests in flight. Returns the reason to end the round, once.
     pub fn see(&mut self, outcome: &Outcome, in_flight: impl FnOnce() -> u64) -> Option<Ending> {
         if self.over {
             return None;
@@ -60,9 +61,9 @@ impl EarlyStop {
         if self.limits.is_empty() {
             return None;
         }
-        // What the tool itself gave up says nothing of the server.
-        let told = measured && outcome.end.as_ref().err().is_none_or(|failure| failure.kind != FailureKind::Cancelled);
-        let requests = if told { MeasuredRequests::of_outcome(outcome, self.round) } else { MeasuredRequests::default() };
+        // Requests that the load generator cancelled say nothing about the server.
+        let counts = measured && outcome.end.as_ref().err().is_none_or(|failure| failure.kind != FailureKind::Cancelled);
+        let requests = if counts { MeasuredRequests::of_outcome(outcome, self.round) } else { MeasuredRequests::default() };
         let flags = self.limits.iter().map(|limit| limit.watch.breaks(requests.iter().next()?)).collect();
         let at_s = outcome.timeline.end.secs();
         let (line, turns) = (&outcome.timeline, outcome.turns);
@@ -82,7 +83,7 @@ impl EarlyStop {
         None
     }
 
-    /// From the time to the first token, or to the whole reply where it was not streamed, and from what is in flight.
+    /// Detects saturation from the trends of TTFT (or latency, without a stream) and of requests in flight.
     fn saturated(&mut self, outcome: &Outcome, in_flight: impl FnOnce() -> u64) -> Option<Saturated> {
         let drift = self.drift.as_mut().filter(|_| outcome.end.is_ok())?;
         let (line, at_s) = (&outcome.timeline, outcome.timeline.end.secs());
@@ -93,7 +94,7 @@ impl EarlyStop {
     }
 }
 
-/// How many of the planned requests are measured, where that is known. How many of conversations there are, nobody knows.
+/// Number of planned requests that are measured, if known; unknown for conversations.
 fn measured(case: &Case, planned: Option<u64>) -> Option<u64> {
     match case.load.warmup {
         _ if case.talks() => None,
@@ -102,24 +103,24 @@ fn measured(case: &Case, planned: Option<u64>) -> Option<u64> {
     }
 }
 
-/// Requests in the order of their numbers, not of their ends: in the beginning those end first that fail at once, and a limit
-/// on failures would be lost by them alone.
+/// Puts requests into the order of their numbers. In the order of their ends, fast failures would come first and could end a round
+/// by themselves.
 ///
-/// One that is out for long holds the others up no further: it counts as one that kept every limit, and what comes of it later
-/// does not count. A limit is only harder to lose by that, so the chance of giving up one that holds is not greater.
+/// A request that takes very long is passed over: it counts as one that meets every objective, whatever its later result. That only
+/// makes an early stop less likely, so the probability of a wrong one does not increase.
 #[derive(Default)]
 struct Order {
-    /// By number and turn.
+    /// Finished requests by number and turn.
     ended: BTreeMap<(u64, u32), Ended>,
     next: (u64, u32),
-    /// Those that count already, though they are out.
+    /// Unfinished requests that were passed over.
     passed: BTreeSet<(u64, u32)>,
-    /// How long requests take.
+    /// Durations of requests.
     took: Spans,
     now: Nanos,
 }
 
-/// A request that is over, and waits for those before it.
+/// A finished request that waits for those before it.
 struct Ended {
     /// Turns of its session.
     turns: u32,
@@ -127,11 +128,10 @@ struct Ended {
     flags: Flags,
 }
 
-/// Whether a request breaks each of the limits; None where a limit is not about it.
+/// Whether a request violates each objective; None for objectives that do not apply to it.
 type Flags = Vec<Option<bool>>;
 
-/// A request that is over waits for the ones before it for so many times what half of the requests take, and for so many
-/// milliseconds at the least.
+/// How long a finished request waits for those before it: a multiple of the median request duration, and a minimum in milliseconds.
 const PATIENCE: f64 = 8.0;
 const LEAST_PATIENCE: f64 = 1000.0;
 
@@ -146,7 +146,7 @@ impl Order {
 
     fn next(&mut self) -> Option<Flags> {
         let (&place, first) = self.ended.first_key_value()?;
-        // What comes behind its turn is not lost: it is next.
+        // A request that was passed over and ends late is next.
         if place <= self.next {
             let Ended { turns, flags, .. } = self.ended.remove(&place)?;
             if place == self.next {

@@ -1,4 +1,4 @@
-//! Live metrics of a round, and histograms of spans. Reports never use them; they read the rows.
+//! Live metrics of a round, and histograms of time spans. Reports do not use them; they are computed from the rows.
 
 use crate::run::event::Progress;
 use hdrhistogram::Histogram;
@@ -7,7 +7,7 @@ use llmscen_core::units::Nanos;
 use std::collections::BTreeMap;
 use std::time::Instant;
 
-/// A histogram of spans: 1 µs to 1 h at three significant digits.
+/// A histogram of time spans from 1 µs to 1 h, with three significant digits.
 pub struct Spans(Option<Histogram<u64>>);
 
 impl Default for Spans {
@@ -17,118 +17,119 @@ impl Default for Spans {
 }
 
 impl Spans {
-    /// Counts a span; one beyond the bounds counts as the bound.
+    /// Adds a span; one outside the range counts as its bound.
     pub fn record(&mut self, span: Nanos) {
         if let Some(histogram) = &mut self.0 {
             histogram.saturating_record(span.0 / 1000);
         }
     }
 
-    /// Forgets every span.
+    /// Removes all spans.
     pub fn clear(&mut self) {
         self.0.iter_mut().for_each(Histogram::reset);
     }
 
-    /// Adds another histogram's counts.
+    /// Adds the spans of another histogram.
     pub fn merge(&mut self, other: &Spans) {
-        if let (Some(own), Some(other)) = (&mut self.0, &other.0) {
-            // Equal bounds: adding cannot fail.
-            let _ = own.add(other);
+        if let (Some(histogram), Some(other)) = (&mut self.0, &other.0) {
+            // The ranges are equal, so this cannot fail.
+            let _ = histogram.add(other);
         }
     }
 
-    /// The quantile at `share`, milliseconds; None without values.
+    /// The quantile at `share`, in milliseconds; None without spans.
     pub fn millis_at(&self, share: f64) -> Option<f64> {
         let histogram = self.0.as_ref().filter(|histogram| !histogram.is_empty())?;
         Some(histogram.value_at_quantile(share) as f64 / 1000.0)
     }
 
-    /// How many there are.
+    /// Number of spans.
     pub fn count(&self) -> u64 {
         self.0.as_ref().map_or(0, Histogram::len)
     }
 
-    /// The value that is so many from the top, the greatest being 1, milliseconds; None without that many values.
-    pub fn millis_from_top(&self, place: u64) -> Option<f64> {
+    /// The span of this rank from the longest one (rank 1), in milliseconds; None without that many spans.
+    pub fn millis_from_top(&self, rank_from_top: u64) -> Option<f64> {
         let n = self.count();
-        // The middle of the rank: no rounding of the quantile makes its neighbour of it.
-        let rank = (place > 0).then(|| n.checked_sub(place)).flatten()? as f64 + 0.5;
+        // The middle of the rank, so that rounding does not select its neighbor.
+        let rank = (rank_from_top > 0).then(|| n.checked_sub(rank_from_top)).flatten()? as f64 + 0.5;
         self.millis_at(rank / n as f64)
     }
 }
 
-/// The live figures of one round of a case.
+/// The live metrics of one round.
 pub struct LiveMetrics {
     ttft: Spans,
     itl: Spans,
     e2e: Spans,
-    /// Whether a measured request is over: from then on the spans are those of measured ones alone.
+    /// Whether a measured request has finished: from then on the spans are those of measured requests only.
     measured: bool,
-    /// TTFTs since the last figures.
-    latest: Vec<Nanos>,
+    /// TTFTs since the last call of [`LiveMetrics::progress`].
+    latest_ttft: Vec<Nanos>,
     totals: LiveTotals,
-    /// Requests that are over.
+    /// Finished requests.
     requests: u64,
-    /// Sessions that are over: each ends with the row of its last turn, sent or not.
+    /// Finished sessions: each ends with the outcome of its last turn, sent or not.
     sessions: u64,
     errors: u64,
-    began: Instant,
-    last: (Instant, u64),
+    start: Instant,
+    /// Time of the last call of [`LiveMetrics::progress`], and the token events at that time.
+    last_progress: (Instant, u64),
     total: Option<u64>,
-    seconds: Option<f64>,
+    duration_s: Option<f64>,
 }
 
 impl LiveMetrics {
-    /// A meter for so many sessions or seconds, as far as they are known.
-    pub fn new(total: Option<u64>, seconds: Option<f64>) -> LiveMetrics {
+    /// `total`: number of sessions, `duration_s`: duration in seconds, if known.
+    pub fn new(total: Option<u64>, duration_s: Option<f64>) -> LiveMetrics {
         let now = Instant::now();
         LiveMetrics {
             ttft: Spans::default(),
             itl: Spans::default(),
             e2e: Spans::default(),
             measured: false,
-            latest: Vec::new(),
+            latest_ttft: Vec::new(),
             totals: LiveTotals::default(),
             requests: 0,
             sessions: 0,
             errors: 0,
-            began: now,
-            last: (now, 0),
+            start: now,
+            last_progress: (now, 0),
             total,
-            seconds,
+            duration_s,
         }
     }
 
-    /// Takes in a finished request.
+    /// Records a finished request.
     pub fn record(&mut self, outcome: &Outcome) {
         self.requests += 1;
         self.sessions += u64::from(outcome.turn + 1 >= outcome.turns);
         let failed = outcome.end.as_ref().err().map(|failure| failure.kind);
         self.errors += u64::from(failed.is_some_and(|kind| !matches!(kind, FailureKind::Cancelled | FailureKind::Abandoned)));
-        let seen = RequestSpans::of(outcome);
-        self.totals.record(outcome, &seen);
-        self.latest.extend(seen.ttft);
-        self.spans(&seen, outcome.phase);
+        let spans = RequestSpans::new(outcome);
+        self.totals.record(outcome, &spans);
+        self.latest_ttft.extend(spans.ttft);
+        self.record_spans(&spans, outcome.phase);
     }
 
-    fn spans(&mut self, seen: &RequestSpans, phase: Phase) {
+    fn record_spans(&mut self, spans: &RequestSpans, phase: Phase) {
         if phase == Phase::Measured && !std::mem::replace(&mut self.measured, true) {
             [&mut self.ttft, &mut self.itl, &mut self.e2e].into_iter().for_each(Spans::clear);
         }
         if phase == Phase::Measured || !self.measured {
-            seen.ttft.iter().for_each(|span| self.ttft.record(*span));
-            seen.gaps.iter().for_each(|span| self.itl.record(*span));
-            seen.e2e.iter().for_each(|span| self.e2e.record(*span));
+            spans.ttft.iter().for_each(|span| self.ttft.record(*span));
+            spans.gaps.iter().for_each(|span| self.itl.record(*span));
+            spans.e2e.iter().for_each(|span| self.e2e.record(*span));
         }
     }
 
-    /// The figures now, with what the workers' gauges say.
+    /// The metrics at this time, with requests in flight and token events as counted by the workers.
     pub fn progress(&mut self, in_flight: u64, events: u64) -> Progress {
         let now = Instant::now();
-        let elapsed_s = (now - self.began).as_secs_f64();
-        let span = (now - self.last.0).as_secs_f64().max(1e-3);
-        let tokens_per_s = events.saturating_sub(self.last.1) as f64 / span;
-        self.last = (now, events);
+        let elapsed_s = (now - self.start).as_secs_f64();
+        let span = (now - self.last_progress.0).as_secs_f64().max(1e-3);
+        let tokens_per_s = events.saturating_sub(self.last_progress.1) as f64 / span;
+        self.last_progress = (now, events);
         let rate = self.requests as f64 / elapsed_s.max(1e-3);
         Progress {
             done: self.sessions,
@@ -139,26 +140,27 @@ impl LiveMetrics {
             tokens_per_s,
             ttft_ms_p50: self.ttft.millis_at(0.50),
             ttft_ms_p99: self.ttft.millis_at(0.99),
-            ttft_ms_latest: latest(&mut self.latest),
+            ttft_ms_latest: take_p50_p99(&mut self.latest_ttft),
             itl_ms_p50: self.itl.millis_at(0.50),
             itl_ms_p99: self.itl.millis_at(0.99),
             e2e_ms_p50: self.e2e.millis_at(0.50),
             e2e_ms_p99: self.e2e.millis_at(0.99),
             elapsed_s,
-            left_s: self.left(elapsed_s),
+            left_s: self.remaining_s(elapsed_s),
             totals: LiveTotals { events, ..self.totals.clone() },
         }
     }
 
-    /// Makes the next figure's token rate the average over the whole round.
-    pub fn average(&mut self) {
-        self.last = (self.began, 0);
+    /// Makes the next token rate the average over the round.
+    pub fn average_token_rate(&mut self) {
+        self.last_progress = (self.start, 0);
     }
 
-    fn left(&self, elapsed: f64) -> Option<f64> {
-        let each = elapsed / self.sessions.max(1) as f64;
-        let by_count = self.total.filter(|_| self.sessions > 0).map(|total| total.saturating_sub(self.sessions) as f64 * each);
-        let by_time = self.seconds.map(|seconds| (seconds - elapsed).max(0.0));
+    fn remaining_s(&self, elapsed: f64) -> Option<f64> {
+        let per_session = elapsed / self.sessions.max(1) as f64;
+        let by_count =
+            self.total.filter(|_| self.sessions > 0).map(|total| total.saturating_sub(self.sessions) as f64 * per_session);
+        let by_time = self.duration_s.map(|duration| (duration - elapsed).max(0.0));
         match (by_count, by_time) {
             (Some(count), Some(time)) => Some(count.min(time)),
             (count, time) => count.or(time),
@@ -166,76 +168,76 @@ impl LiveMetrics {
     }
 }
 
-/// The median and the p99 of these, by nearest rank, in milliseconds; they are taken out.
-fn latest(spans: &mut Vec<Nanos>) -> Option<(f64, f64)> {
+/// The median and the p99 of the spans, by nearest rank, in milliseconds. Removes the spans.
+fn take_p50_p99(spans: &mut Vec<Nanos>) -> Option<(f64, f64)> {
     spans.sort_unstable();
     let at = |share: f64| spans.get(((share * spans.len() as f64).ceil() as usize).saturating_sub(1)).map(|span| span.millis());
-    let found = at(0.50).zip(at(0.99));
+    let quantiles = at(0.50).zip(at(0.99));
     spans.clear();
-    found
+    quantiles
 }
 
-/// Upper bounds of the buckets, seconds, each among its own; what is beyond the last one is in the count alone.
+/// Upper bounds of the buckets in seconds, inclusive. Values beyond the last one are only counted.
 pub const BOUNDS: [f64; 25] = [
     0.001, 0.0025, 0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.5, 0.75, 1.0, 1.5, 2.5, 5.0, 7.5, 10.0, 20.0,
     40.0, 80.0, 160.0, 320.0,
 ];
 
-/// A histogram that adds up.
+/// A histogram with fixed buckets, for Prometheus.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Buckets {
     counts: [u64; BOUNDS.len()],
-    /// Values.
+    /// Number of values.
     pub count: u64,
-    /// Their sum, seconds.
+    /// Sum of the values, seconds.
     pub sum_s: f64,
 }
 
 impl Buckets {
-    /// Counts a span.
+    /// Adds a span.
     pub fn record(&mut self, span: Nanos) {
         let secs = span.secs();
-        if let Some(own) = self.counts.get_mut(BOUNDS.partition_point(|bound| *bound < secs)) {
-            *own += 1;
+        if let Some(count) = self.counts.get_mut(BOUNDS.partition_point(|bound| *bound < secs)) {
+            *count += 1;
         }
         self.count += 1;
         self.sum_s += secs;
     }
 
-    /// The bounds in seconds and how many values each bucket holds by itself; the last bound is +∞.
+    /// The bound of each bucket in seconds and its number of values, not cumulative; the last bound stands for +∞.
     pub fn buckets(&self) -> Vec<(f64, u64)> {
         let beyond = self.count - self.counts.iter().sum::<u64>();
         BOUNDS.into_iter().zip(self.counts).chain([(f64::MAX, beyond)]).collect()
     }
 
     fn add(&mut self, other: &Buckets) {
-        self.counts.iter_mut().zip(other.counts).for_each(|(own, other)| *own += other);
+        self.counts.iter_mut().zip(other.counts).for_each(|(count, other)| *count += other);
         self.count += other.count;
         self.sum_s += other.sum_s;
     }
 }
 
-/// LiveTotals of a round, or of several.
+/// Totals of a round, or of several.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct LiveTotals {
-    /// Requests that are over, by phase and by how they ended: `ok`, or the kind of the failure.
+    /// Finished requests by phase and outcome: `ok`, or the kind of failure.
     pub outcomes: BTreeMap<(Phase, &'static str), u64>,
-    /// Content events that arrived, of every request and phase: a lower bound of the tokens, known as they come.
+    /// Content events received, over all requests and phases: a lower bound of the output tokens.
     pub events: u64,
-    /// Prompt tokens of measured requests that were ok, where known.
+    /// Prompt tokens of successful measured requests, if known.
     pub prompt_tokens: u64,
-    /// Output tokens of the same.
+    /// Output tokens of successful measured requests.
     pub output_tokens: u64,
-    /// TTFT of measured requests, as in the report.
+    /// TTFT of measured requests, defined as in the report.
     pub ttft: Buckets,
-    /// Gaps between token events, likewise.
+    /// ITL of measured requests.
     pub itl: Buckets,
-    /// E2E latency, likewise.
+    /// End-to-end latency of measured requests.
     pub e2e: Buckets,
 }
 
 impl LiveTotals {
-    /// Adds those of another round.
+    /// Adds the totals of another round.
     pub fn add(&mut self, other: &LiveTotals) {
         for (key, count) in &other.outcomes {
             *self.outcomes.entry(*key).or_default() += count;
@@ -248,7 +250,7 @@ impl LiveTotals {
         self.e2e.add(&other.e2e);
     }
 
-    /// Counts a request that is over; its spans too, where it is measured.
+    /// Counts a finished request, and its spans if it is measured.
     pub fn record(&mut self, outcome: &Outcome, spans: &RequestSpans) {
         *self.outcomes.entry((outcome.phase, outcome.word())).or_default() += 1;
         if outcome.phase != Phase::Measured {
@@ -268,39 +270,39 @@ impl LiveTotals {
     }
 }
 
-/// The spans of one request that live figures are made of; those that the report would leave out are left out here.
+/// The time spans of one request, with the same exclusions as in the report.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct RequestSpans {
-    /// From when it was due to its first token: of a stream that was ok, or that its user left.
+    /// From the scheduled send time to the first token: of a successful stream, or one cancelled by the client.
     pub ttft: Option<Nanos>,
-    /// Between successive token events of one choice: of a stream that was ok.
+    /// Between consecutive token events of one choice, of a successful stream.
     pub gaps: Vec<Nanos>,
-    /// From when it was due to its end, where it was ok.
+    /// From the scheduled send time to the end, of a successful request.
     pub e2e: Option<Nanos>,
 }
 
 impl RequestSpans {
-    /// Those of a finished request.
-    pub fn of(outcome: &Outcome) -> RequestSpans {
-        let line = &outcome.timeline;
-        let left = outcome.end.as_ref().is_err_and(|failure| failure.kind == FailureKind::Abandoned);
+    /// The spans of a finished request.
+    pub fn new(outcome: &Outcome) -> RequestSpans {
+        let timeline = &outcome.timeline;
+        let cancelled = outcome.end.as_ref().is_err_and(|failure| failure.kind == FailureKind::Abandoned);
         let ok = outcome.end.is_ok();
-        let first = line.tokens.first().filter(|_| outcome.streamed && (ok || left));
+        let first = timeline.tokens.first().filter(|_| outcome.streamed && (ok || cancelled));
         RequestSpans {
-            ttft: first.map(|first| first.since(line.intended)),
-            gaps: if ok && outcome.streamed { gaps(&line.tokens, &line.choices) } else { Vec::new() },
-            e2e: ok.then(|| line.end.since(line.intended)),
+            ttft: first.map(|first| first.since(timeline.intended)),
+            gaps: if ok && outcome.streamed { token_gaps(&timeline.tokens, &timeline.choices) } else { Vec::new() },
+            e2e: ok.then(|| timeline.end.since(timeline.intended)),
         }
     }
 }
 
-fn gaps(tokens: &[Nanos], choices: &[u32]) -> Vec<Nanos> {
+fn token_gaps(tokens: &[Nanos], choices: &[u32]) -> Vec<Nanos> {
     if choices.is_empty() {
         return tokens.iter().zip(tokens.iter().skip(1)).map(|(earlier, later)| later.since(*earlier)).collect();
     }
     let mut latest: BTreeMap<u32, Nanos> = BTreeMap::new();
-    let each = tokens.iter().zip(choices);
-    each.filter_map(|(at, choice)| latest.insert(*choice, *at).map(|earlier| at.since(earlier))).collect()
+    let events = tokens.iter().zip(choices);
+    events.filter_map(|(at, choice)| latest.insert(*choice, *at).map(|earlier| at.since(earlier))).collect()
 }
 
 #[cfg(test)]
@@ -325,22 +327,22 @@ mod tests {
     }
 
     #[test]
-    fn a_value_is_found_by_its_place_from_the_top() {
+    fn a_value_is_found_by_its_rank_from_the_top() {
         let mut spans = Spans::default();
         (1..=700).for_each(|i| spans.record(Nanos(1000 * i)));
-        for place in [1u64, 2, 300, 699, 700] {
-            let seen = spans.millis_from_top(place).unwrap();
-            assert!((seen * 1000.0 - (701 - place) as f64).abs() < 1e-9, "{place}: {seen}");
+        for rank in [1u64, 2, 300, 699, 700] {
+            let millis = spans.millis_from_top(rank).unwrap();
+            assert!((millis * 1000.0 - (701 - rank) as f64).abs() < 1e-9, "{rank}: {millis}");
         }
-        assert_eq!([0, 701].map(|place| spans.millis_from_top(place)), [None, None]);
+        assert_eq!([0, 701].map(|rank| spans.millis_from_top(rank)), [None, None]);
     }
 
     #[test]
-    fn warm_up_tells_until_something_is_measured() {
+    fn warm_up_spans_are_shown_until_a_request_is_measured() {
         let mut live_metrics = LiveMetrics::new(None, None);
         let span = |ms| RequestSpans { e2e: Some(Nanos::from_millis(ms)), ..RequestSpans::default() };
         let mut p99 = |ms, phase| {
-            live_metrics.spans(&span(ms), phase);
+            live_metrics.record_spans(&span(ms), phase);
             live_metrics.progress(0, 0).e2e_ms_p99.map(f64::round)
         };
         assert_eq!(p99(900, Phase::Warmup), Some(900.0));
@@ -349,20 +351,20 @@ mod tests {
     }
 
     #[test]
-    fn the_latest_spans_are_told_once() {
+    fn the_latest_spans_are_returned_once() {
         let mut spans: Vec<Nanos> = (1..=200).rev().map(Nanos::from_millis).collect();
-        assert_eq!(latest(&mut spans), Some((100.0, 198.0)));
-        assert_eq!(latest(&mut spans), None);
+        assert_eq!(take_p50_p99(&mut spans), Some((100.0, 198.0)));
+        assert_eq!(take_p50_p99(&mut spans), None);
     }
 
     #[test]
     fn time_left_is_the_nearer_of_count_and_duration() {
         let mut live_metrics = LiveMetrics::new(Some(100), Some(60.0));
         live_metrics.sessions = 50;
-        assert_eq!(live_metrics.left(10.0), Some(10.0));
-        assert_eq!(live_metrics.left(55.0), Some(5.0));
+        assert_eq!(live_metrics.remaining_s(10.0), Some(10.0));
+        assert_eq!(live_metrics.remaining_s(55.0), Some(5.0));
         live_metrics.sessions = 0;
-        assert_eq!(live_metrics.left(20.0), Some(40.0));
+        assert_eq!(live_metrics.remaining_s(20.0), Some(40.0));
     }
 
     #[test]
@@ -391,7 +393,7 @@ mod tests {
         Outcome { phase, timeline, streamed: true, usage, end, ..blank }
     }
 
-    fn left() -> Failure {
+    fn cancelled() -> Failure {
         Failure::new(FailureKind::Abandoned, "left")
     }
 
@@ -400,28 +402,33 @@ mod tests {
         let ok = || Ok(Finish::default());
         let mut choices = request(Phase::Measured, &[30, 32, 35, 39], ok());
         choices.timeline.choices = vec![0, 1, 0, 1];
-        let whole = Outcome { streamed: false, ..request(Phase::Measured, &[30, 40], ok()) };
-        for outcome in
-            [request(Phase::Measured, &[30, 32, 32, 50], ok()), choices, whole, request(Phase::Measured, &[20], Err(left()))]
-        {
-            let seen = RequestSpans::of(&outcome);
+        let unstreamed = Outcome { streamed: false, ..request(Phase::Measured, &[30, 40], ok()) };
+        for outcome in [
+            request(Phase::Measured, &[30, 32, 32, 50], ok()),
+            choices,
+            unstreamed,
+            request(Phase::Measured, &[20], Err(cancelled())),
+        ] {
+            let spans = RequestSpans::new(&outcome);
             let requests = MeasuredRequests::of_outcome(&outcome, 0);
             let request = requests.iter().next().unwrap();
             let ms = |span: Option<Nanos>| span.map(Nanos::millis);
-            assert_eq!(ms(seen.ttft), request.value(Metric::Ttft));
-            assert_eq!(ms(seen.e2e), request.value(Metric::E2e));
-            assert_eq!(seen.gaps.iter().map(|gap| gap.millis()).collect::<Vec<_>>(), request.gaps());
+            assert_eq!(ms(spans.ttft), request.value(Metric::Ttft));
+            assert_eq!(ms(spans.e2e), request.value(Metric::E2e));
+            assert_eq!(spans.gaps.iter().map(|gap| gap.millis()).collect::<Vec<_>>(), request.gaps());
         }
     }
 
     #[test]
-    fn warm_up_is_counted_apart_and_has_no_spans() {
+    fn warm_up_is_counted_separately_and_has_no_spans() {
         let mut totals = LiveTotals::default();
-        for (phase, end) in
-            [(Phase::Warmup, Ok(Finish::default())), (Phase::Measured, Ok(Finish::default())), (Phase::Measured, Err(left()))]
-        {
+        for (phase, end) in [
+            (Phase::Warmup, Ok(Finish::default())),
+            (Phase::Measured, Ok(Finish::default())),
+            (Phase::Measured, Err(cancelled())),
+        ] {
             let outcome = request(phase, &[30, 31, 60], end);
-            totals.record(&outcome, &RequestSpans::of(&outcome));
+            totals.record(&outcome, &RequestSpans::new(&outcome));
         }
         let counts: Vec<_> = totals.outcomes.iter().map(|((phase, word), count)| (*phase, *word, *count)).collect();
         assert_eq!(counts, [(Phase::Warmup, "ok", 1), (Phase::Measured, "abandoned", 1), (Phase::Measured, "ok", 1)]);

@@ -1,4 +1,4 @@
-//! What the requests of a round come to, as far as the run itself needs it: the requests themselves are in the journal.
+//! Counts over the requests of a round that the run itself needs. The requests are in the journal.
 
 use crate::run::worker::target_health::FailFast;
 use llmscen_client::counters::Absurd;
@@ -6,121 +6,120 @@ use llmscen_core::outcome::{FailureKind, Outcome, Phase};
 use llmscen_core::units::Nanos;
 use std::collections::BTreeMap;
 
-/// A running count over the requests of one round, in the order of their ends.
+/// Counts over the requests of one round.
 #[derive(Clone, Debug, Default)]
 pub struct Tally {
-    /// The first requests of sessions that are over: twice their number, and one more where it was sent.
+    /// First requests of sessions: twice the number of the session, plus one if it was sent.
     begun: Vec<u64>,
-    /// When the first measured request was due.
+    /// Scheduled send time of the first measured request.
     pub measured_from: Option<Nanos>,
-    /// The first token of the round, and when its request was sent.
+    /// Time of the first token of the round, and send time of its request.
     first_answer: Option<(Nanos, Nanos)>,
-    /// Whether a request was answered with 404.
+    /// Whether a response had status 404.
     pub not_found: bool,
-    /// Whether a request was answered at all.
+    /// Whether there was any response.
     answered: bool,
-    /// The highest-numbered request that found no server, and why.
+    /// The highest-numbered request that did not reach the server, and why.
     unreached: Option<((u64, u32), String)>,
-    /// Replies that lack what was asked for.
+    /// Replies without stream or without content.
     pub replies: Replies,
-    /// The watch over the first requests of the case.
+    /// The fail-fast check of the case.
     pub fail_fast: FailFast,
 }
 
 impl Tally {
-    /// Begins a round of a case of whose earlier requests this is known.
-    pub fn after(fail_fast: FailFast) -> Tally {
+    /// `fail_fast`: the state of the check after the earlier rounds of the case.
+    pub fn new(fail_fast: FailFast) -> Tally {
         Tally { fail_fast, ..Tally::default() }
     }
 
-    /// Counts a request that is over.
+    /// Counts a finished request.
     pub fn count(&mut self, outcome: &Outcome) {
-        let line = &outcome.timeline;
+        let timeline = &outcome.timeline;
         if outcome.turn == 0 {
-            self.begun.push(outcome.seq << 1 | u64::from(line.sent.is_some()));
+            self.begun.push(outcome.seq << 1 | u64::from(timeline.sent.is_some()));
         }
         if outcome.phase == Phase::Measured {
-            self.measured_from = Some(self.measured_from.map_or(line.intended, |first| first.min(line.intended)));
+            self.measured_from = Some(self.measured_from.map_or(timeline.intended, |first| first.min(timeline.intended)));
         }
-        if let Some(answer) = line.tokens.first().copied().zip(line.sent) {
+        if let Some(answer) = timeline.tokens.first().copied().zip(timeline.sent) {
             self.first_answer = Some(self.first_answer.map_or(answer, |first| first.min(answer)));
         }
         self.not_found |= outcome.status == Some(404);
         self.answered |= outcome.status.is_some();
-        let place = (outcome.seq, outcome.turn);
-        let unreached = [FailureKind::Connect, FailureKind::Tls, FailureKind::TimeoutConnect];
-        if let Some(failure) = outcome.end.as_ref().err().filter(|failure| unreached.contains(&failure.kind))
+        let position = (outcome.seq, outcome.turn);
+        let connect_kinds = [FailureKind::Connect, FailureKind::Tls, FailureKind::TimeoutConnect];
+        if let Some(failure) = outcome.end.as_ref().err().filter(|failure| connect_kinds.contains(&failure.kind))
             && !self.answered
-            && self.unreached.as_ref().is_none_or(|(last, _)| *last < place)
+            && self.unreached.as_ref().is_none_or(|(last, _)| *last < position)
         {
-            self.unreached = Some((place, failure.message.clone()));
+            self.unreached = Some((position, failure.message.clone()));
         }
         self.replies.count(outcome);
-        self.fail_fast.see(outcome);
+        self.fail_fast.record(outcome);
     }
 
-    /// The sessions that began, by number, and whether they were sent.
+    /// The sessions that started: number of each, and whether it was sent.
     pub fn begun(&self) -> Vec<(u64, bool)> {
-        let mut begun: Vec<(u64, bool)> = self.begun.iter().map(|own| (own >> 1, own & 1 == 1)).collect();
+        let mut begun: Vec<(u64, bool)> = self.begun.iter().map(|session| (session >> 1, session & 1 == 1)).collect();
         begun.sort_unstable();
         begun
     }
 
-    /// From sending to first token, of the request that was answered first: what this program did between two requests is not
-    /// part of it.
+    /// Time from send to first token of the request with the first response.
     pub fn first_answer(&self) -> Option<Nanos> {
         self.first_answer.map(|(token, sent)| token.since(sent))
     }
 
-    /// Why not one request got any answer; None where one did, or none was sent.
+    /// Why no request got a response; None if one did, or none was sent.
     pub fn unanswered(&self) -> Option<String> {
         self.unreached.as_ref().filter(|_| !self.answered).map(|(_, why)| why.clone())
     }
 }
 
-/// The note about replies that were not streamed although a stream was asked for.
-pub const IGNORED: &str = "the server ignored stream: true; TTFT, ITL and TPOT are unavailable";
+/// The note on replies that were not streamed although the request asked for a stream.
+pub const STREAM_IGNORED: &str = "the server ignored stream: true; TTFT, ITL and TPOT are unavailable";
 
-/// Replies that succeeded, of one round or of several.
+/// Successful replies of one round or of several.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Replies {
-    /// Those that were streamed.
+    /// Streamed replies.
     streamed: u64,
-    /// Those that were not, although a stream was asked for.
+    /// Replies that were not streamed although the request asked for a stream.
     pub unstreamed: u64,
-    /// Measured ones without content, by their finish reason.
-    silent: BTreeMap<String, u64>,
+    /// Measured replies without content, by finish reason.
+    empty: BTreeMap<String, u64>,
 }
 
 impl Replies {
-    /// Counts a request that is over.
+    /// Counts a finished request.
     pub fn count(&mut self, outcome: &Outcome) {
         let Ok(finish) = &outcome.end else { return };
         self.streamed += u64::from(outcome.streamed);
-        if outcome.phase == Phase::Measured && is_silent(outcome) {
-            *self.silent.entry(finish.reason.clone()).or_default() += 1;
+        if outcome.phase == Phase::Measured && is_empty(outcome) {
+            *self.empty.entry(finish.reason.clone()).or_default() += 1;
         }
     }
 
-    /// Adds those of another round.
+    /// Adds the replies of another round.
     pub fn add(&mut self, other: &Replies) {
         self.streamed += other.streamed;
         self.unstreamed += other.unstreamed;
-        other.silent.iter().for_each(|(reason, count)| *self.silent.entry(reason.clone()).or_default() += count);
+        other.empty.iter().for_each(|(reason, count)| *self.empty.entry(reason.clone()).or_default() += count);
     }
 
-    /// What a reader must know of them.
+    /// Notes for the report.
     pub fn notes(&self) -> Vec<String> {
-        let without = self.silent.iter().map(|(reason, count)| {
+        let empty = self.empty.iter().map(|(reason, count)| {
             let replies = if *count == 1 { "1 reply".to_owned() } else { format!("{count} replies") };
             format!("{replies} had no content (finish reason: {reason})")
         });
-        ignored(self.unstreamed, self.streamed).into_iter().chain(without).collect()
+        note_ignored_stream(self.unstreamed, self.streamed).into_iter().chain(empty).collect()
     }
 }
 
-/// The notes about counts of servers that cannot be true, one for each case.
-pub fn absurd(cases: &BTreeMap<String, Absurd>) -> Vec<String> {
+/// Notes on impossible counts, one per case.
+pub fn note_absurd_counts(cases: &BTreeMap<String, Absurd>) -> Vec<String> {
     let note = |(case, Absurd { replies, example }): (&String, &Absurd)| {
         let replies = if *replies == 1 { "1 reply".to_owned() } else { format!("{replies} replies") };
         format!("case `{case}`: {example}. Impossible counts or times in {replies} are not used.")
@@ -128,16 +127,16 @@ pub fn absurd(cases: &BTreeMap<String, Absurd>) -> Vec<String> {
     cases.iter().map(note).collect()
 }
 
-/// Whether the reply had no content: what is not streamed has no token events, but a count of its text.
-fn is_silent(outcome: &Outcome) -> bool {
-    let empty = outcome.streamed || outcome.counted.output == Some(0);
-    outcome.timeline.tokens.is_empty() && empty
+/// Whether the reply had no content. A reply that is not streamed has no token events, but its text is counted.
+fn is_empty(outcome: &Outcome) -> bool {
+    let no_text = outcome.streamed || outcome.counted.output == Some(0);
+    outcome.timeline.tokens.is_empty() && no_text
 }
 
-fn ignored(unstreamed: u64, streamed: u64) -> Option<String> {
+fn note_ignored_stream(unstreamed: u64, streamed: u64) -> Option<String> {
     match (unstreamed, streamed) {
         (0, _) => None,
-        (_, 0) => Some(IGNORED.to_owned()),
+        (_, 0) => Some(STREAM_IGNORED.to_owned()),
         (some, _) => Some(format!(
             "the server ignored stream: true in {some} of {} replies; TTFT, ITL and TPOT are unavailable for these",
             some + streamed
@@ -162,18 +161,18 @@ mod tests {
     }
 
     #[test]
-    fn what_a_round_comes_to_does_not_depend_on_the_order_of_the_ends() {
+    fn the_counts_do_not_depend_on_the_order_of_the_ends() {
         let refused = |seq| ended(seq, 0, None, FailureKind::Connect);
         let mut sent = ended(3, 0, None, FailureKind::Truncated);
         (sent.timeline.sent, sent.timeline.tokens) = (Some(Nanos(200)), vec![Nanos(250), Nanos(260)]);
-        let mut all = [refused(5), sent, refused(4), ended(4, 1, None, FailureKind::Dropped)];
+        let mut outcomes = [refused(5), sent, refused(4), ended(4, 1, None, FailureKind::Dropped)];
         for _ in 0..2 {
             let mut tally = Tally::default();
-            all.iter().for_each(|outcome| tally.count(outcome));
+            outcomes.iter().for_each(|outcome| tally.count(outcome));
             assert_eq!(tally.begun(), [(3, true), (4, false), (5, false)]);
             assert_eq!((tally.measured_from, tally.first_answer()), (Some(Nanos(95)), Some(Nanos(50))));
             assert_eq!((tally.unanswered().as_deref(), tally.not_found), (Some("refused 5"), false));
-            all.reverse();
+            outcomes.reverse();
         }
         let mut answered = Tally::default();
         [refused(1), ended(2, 0, Some(404), FailureKind::Http4xx)].iter().for_each(|outcome| answered.count(outcome));
@@ -187,9 +186,9 @@ mod tests {
         outcome
     }
 
-    fn rows(outcomes: Vec<Outcome>) -> Replies {
+    fn count(outcomes: Vec<Outcome>) -> Replies {
         let mut rounds = [Replies::default(), Replies::default()];
-        outcomes.iter().enumerate().for_each(|(place, outcome)| rounds[place % 2].count(outcome));
+        outcomes.iter().enumerate().for_each(|(index, outcome)| rounds[index % 2].count(outcome));
         let [mut one, other] = rounds;
         one.add(&other);
         one
@@ -201,14 +200,14 @@ mod tests {
 
     #[test]
     fn replies_without_content_are_counted_over_all_cases_by_their_reason() {
-        let whole = Outcome { counted: Counted { output: Some(0), ..Counted::default() }, ..reply(false, 0, "stop") };
+        let unstreamed = Outcome { counted: Counted { output: Some(0), ..Counted::default() }, ..reply(false, 0, "stop") };
         let warm = Outcome { phase: Phase::Warmup, ..reply(true, 0, "stop") };
         let end = Err(Failure::new(FailureKind::Empty, ""));
         let failed = Outcome { end, ..reply(true, 0, "") };
         let all = vec![
             reply(true, 0, "stop"),
             reply(true, 0, "stop"),
-            whole,
+            unstreamed,
             reply(true, 0, "length"),
             reply(true, 1, "stop"),
             reply(false, 0, "stop"),
@@ -216,19 +215,19 @@ mod tests {
             failed,
         ];
         assert_eq!(
-            notes(&rows(all), 0),
+            notes(&count(all), 0),
             ["1 reply had no content (finish reason: length)", "3 replies had no content (finish reason: stop)"]
         );
-        assert_eq!(notes(&rows(vec![reply(true, 1, "stop")]), 0), [""; 0]);
+        assert_eq!(notes(&count(vec![reply(true, 1, "stop")]), 0), [""; 0]);
     }
 
     #[test]
-    fn impossible_counts_are_noted_once_for_each_case() {
-        let of = |replies, example: &str| Some(Absurd { replies, example: example.to_owned() });
-        let joined = Absurd::joined(Absurd::joined(None, of(1, "one")), of(2, "two"));
-        let cases = [("a".to_owned(), joined.unwrap()), ("b".to_owned(), of(1, "three").unwrap())];
+    fn impossible_counts_are_noted_once_per_case() {
+        let absurd = |replies, example: &str| Some(Absurd { replies, example: example.to_owned() });
+        let joined = Absurd::joined(Absurd::joined(None, absurd(1, "one")), absurd(2, "two"));
+        let cases = [("a".to_owned(), joined.unwrap()), ("b".to_owned(), absurd(1, "three").unwrap())];
         assert_eq!(
-            absurd(&cases.into()),
+            note_absurd_counts(&cases.into()),
             [
                 "case `a`: one. Impossible counts or times in 3 replies are not used.",
                 "case `b`: three. Impossible counts or times in 1 reply are not used."
@@ -238,11 +237,11 @@ mod tests {
 
     #[test]
     fn a_stream_that_was_ignored_is_noted_once() {
-        let whole = || rows(vec![reply(false, 0, "stop"), reply(false, 0, "stop")]);
-        assert_eq!(notes(&whole(), 2), ["the server ignored stream: true; TTFT, ITL and TPOT are unavailable"]);
-        let mixed = rows(vec![reply(false, 0, "stop"), reply(true, 3, "stop"), reply(true, 3, "stop")]);
-        let told = "the server ignored stream: true in 1 of 3 replies; TTFT, ITL and TPOT are unavailable for these";
-        assert_eq!(notes(&mixed, 1), [told]);
-        assert_eq!(notes(&whole(), 0), [""; 0], "no stream was asked for");
+        let unstreamed = || count(vec![reply(false, 0, "stop"), reply(false, 0, "stop")]);
+        assert_eq!(notes(&unstreamed(), 2), ["the server ignored stream: true; TTFT, ITL and TPOT are unavailable"]);
+        let mixed = count(vec![reply(false, 0, "stop"), reply(true, 3, "stop"), reply(true, 3, "stop")]);
+        let note = "the server ignored stream: true in 1 of 3 replies; TTFT, ITL and TPOT are unavailable for these";
+        assert_eq!(notes(&mixed, 1), [note]);
+        assert_eq!(notes(&unstreamed(), 0), [""; 0], "the requests asked for no stream");
     }
 }

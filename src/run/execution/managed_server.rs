@@ -1,4 +1,4 @@
-//! The server under management: started before its first round, shared by all rounds of one description, stopped at the end.
+//! Managed servers: started before their first round, shared by all rounds with the same specification, stopped at the end.
 
 use crate::run::error::RunError;
 use crate::run::event::{Event, Preparing};
@@ -20,133 +20,135 @@ use std::future::Future;
 use std::time::{Duration, Instant};
 use tokio::task::LocalSet;
 
-/// A server that was started for a case.
+/// A running managed server.
 pub struct ManagedProcess {
     spec: ManagedServer,
     server: Server,
     redactor: Redactor,
-    /// How it came up, until a part has told it.
+    /// Its startup times, until a part records them.
     startup: RefCell<Option<Startup>>,
-    /// After how long it was ready.
+    /// Startup time until it was ready.
     ready: Cell<Nanos>,
     /// The round that it was started for.
     round: u32,
-    /// Its number among the starts of the run, from 1.
+    /// Number of the start within the run, from 1.
     number: u32,
 }
 
 impl ManagedProcess {
-    /// The process below which all of its own are.
-    pub fn guard(&self) -> u32 {
+    /// The supervisor process, whose descendants are the processes of the server.
+    pub fn supervisor(&self) -> u32 {
         self.server.guard()
     }
 
-    /// Has this switch pressed when the server ends: what is sent then would only be refused.
-    pub fn stops(&self, switch: &Stop) {
+    /// Presses this switch when the server exits.
+    pub fn press_on_exit(&self, switch: &Stop) {
         let switch = switch.clone();
         self.server.on_end(move || switch.press());
     }
 
-    /// Writes into a part that has just been played how the server came up for it, and how it ended if it did: then that is what
-    /// the run ends by.
-    pub fn note(&self, part: &mut Part, origin: Instant, first_answer: Option<Nanos>) -> Option<RunError> {
+    /// Adds to the part of a finished round how the server started, and how it exited if it did. An exit is the fault that ends
+    /// the case.
+    pub fn describe(&self, part: &mut Part, origin: Instant, first_answer: Option<Nanos>) -> Option<RunError> {
         self.server.on_end(|| {});
         part.served_ready = Some(self.ready.get());
         part.server_start = Some(self.number);
         if let Some(startup) = self.startup.borrow_mut().take() {
-            let first_token = first_answer.map(|own| Nanos(startup.ready.0.saturating_add(own.0)));
+            let first_token = first_answer.map(|answer| Nanos(startup.ready.0.saturating_add(answer.0)));
             part.startup = Some(Startup { first_token, ..startup });
         }
         let Ended { how, at } = self.server.ended()?;
-        let log = self.last_words();
-        part.server_end = Some(ServerEnd { at_ns: signed(at, origin), how: how.clone(), log: log.clone() });
-        Some(ServerError::Ended { case: part.case.clone(), how, log, file: self.server.log().to_owned() }.into())
+        part.server_end = Some(ServerEnd { at_ns: signed_nanos(at, origin), how, log: self.log_tail() });
+        self.exit_error(&part.case)
     }
 
-    /// How it has ended, as what ends the case.
-    fn lost(&self, case: &Case) -> Option<RunError> {
+    /// The error of the case if the server has exited.
+    fn exit_error(&self, case: &str) -> Option<RunError> {
         let Ended { how, .. } = self.server.ended()?;
-        let (log, file) = (self.last_words(), self.server.log().to_owned());
-        Some(ServerError::Ended { case: case.id.clone(), how, log, file }.into())
+        let file = self.server.log().to_owned();
+        Some(ServerError::Ended { case: case.to_owned(), how, log: self.log_tail(), file }.into())
     }
 
-    fn last_words(&self) -> Vec<String> {
+    /// The last lines of the log, without secrets.
+    fn log_tail(&self) -> Vec<String> {
         tail(self.server.log()).iter().map(|line| self.redactor.clean(line)).collect()
     }
 
     fn stop(self, stop: &Stop) {
         let log = self.server.log().to_owned();
         self.server.stop(&|| stop.level() == Level::Now);
-        // A log that cannot be written again keeps its mode: its owner alone can read it.
+        // A log that cannot be rewritten keeps its file mode: only its owner can read it.
         let _ = server::redact_log(&log, &|line| self.redactor.strike(line));
     }
 }
 
-/// The servers of a run: one at a time, for they share machine and port.
+/// The managed servers of a run. One runs at a time, since they share host and port.
 #[derive(Default)]
 pub struct ManagedServers {
     running: Option<ManagedProcess>,
-    /// Starts by the name of their log.
+    /// Number of starts per log name.
     starts: BTreeMap<String, usize>,
-    /// Whether a round needs a start of its own.
+    /// Whether each round needs a new start.
     restart: bool,
 }
 
 impl ManagedServers {
-    /// None runs yet. `restart`: each round has a start of its own.
+    /// `restart`: start the server again for each round.
     pub fn new(restart: bool) -> ManagedServers {
         ManagedServers { restart, ..ManagedServers::default() }
     }
 
-    /// The one that runs, where this round of the case is measured on it.
+    /// The running server, if this round of the case can use it.
     pub fn current(&self, case: &Case, round: u32) -> Option<&ManagedProcess> {
-        let wanted = case.target.server.as_ref();
-        let same =
-            |own: &&ManagedProcess| wanted == Some(&own.spec) && !own.spec.per_case && (!self.restart || own.round == round);
-        self.running.as_ref().filter(same)
+        let spec = case.target.server.as_ref();
+        let is_usable = |process: &&ManagedProcess| {
+            spec == Some(&process.spec) && !process.spec.per_case && (!self.restart || process.round == round)
+        };
+        self.running.as_ref().filter(is_usable)
     }
 
-    /// How the one on which this round of the case is measured has ended.
-    pub fn lost(&self, case: &Case, round: u32) -> Option<RunError> {
-        self.current(case, round)?.lost(case)
+    /// The error of the case if the server of this round has exited.
+    pub fn exit_error(&self, case: &Case, round: u32) -> Option<RunError> {
+        self.current(case, round)?.exit_error(&case.id)
     }
 
-    /// The server of a round of a case, ready to be measured: the one that runs where it is the same and no new one is wanted. None
-    /// where the case has none.
+    /// The server of a round, ready for requests: the running one if the round can use it, else a new one. None if the case has no
+    /// managed server.
     ///
     /// # Errors
-    /// It cannot be had: [`RunError::Server`]; or a signal came meanwhile: [`RunError::Interrupted`].
-    pub fn of(
+    /// It does not start: [`RunError::Server`]; or a signal came meanwhile: [`RunError::Interrupted`].
+    pub fn start_for_round(
         &mut self,
-        (case, round): (&Case, u32),
+        case: &Case,
+        round: u32,
         prepared: &PreparedCase,
         folder: &RunDir,
         context: &Context,
     ) -> Result<Option<&ManagedProcess>, RunError> {
-        if let Some(lost) = self.lost(case, round) {
-            return Err(lost);
+        if let Some(error) = self.exit_error(case, round) {
+            return Err(error);
         }
         if self.current(case, round).is_none() {
             self.stop(&context.stop);
             if let (Some(spec), Place::Url(url)) = (&case.target.server, &case.target.place) {
-                let log = self.name(&spec.log);
+                let log = self.next_log_name(&spec.log);
                 let number = self.starts.values().sum::<usize>() as u32;
-                let start = Start { spec, url, log, case, prepared, context, round, number };
-                self.running = Some(start.run(folder)?);
+                let start = Start { spec, url, log, case, prepared, folder, context, round, number };
+                self.running = Some(start.run()?);
             }
         }
         Ok(self.running.as_ref())
     }
 
-    /// Stops the one that runs, with all that it started.
+    /// Stops the running server and its descendants.
     pub fn stop(&mut self, stop: &Stop) {
-        if let Some(own) = self.running.take() {
-            own.stop(stop);
+        if let Some(process) = self.running.take() {
+            process.stop(stop);
         }
     }
 
-    /// The log of one more start: `server.log`, `server-2.log`, ….
-    fn name(&mut self, log: &str) -> String {
+    /// The log name of another start: `server.log`, `server-2.log`, ….
+    fn next_log_name(&mut self, log: &str) -> String {
         let number = self.starts.entry(log.to_owned()).and_modify(|number| *number += 1).or_insert(1);
         match (*number, log.rsplit_once('.')) {
             (1, _) => log.to_owned(),
@@ -156,94 +158,98 @@ impl ManagedServers {
     }
 }
 
-/// One start.
+/// One start of a managed server.
 struct Start<'a> {
     spec: &'a ManagedServer,
     url: &'a str,
     log: String,
     case: &'a Case,
     prepared: &'a PreparedCase,
+    folder: &'a RunDir,
     context: &'a Context,
     round: u32,
     number: u32,
 }
 
 impl Start<'_> {
-    fn run(&self, folder: &RunDir) -> Result<ManagedProcess, RunError> {
+    fn run(&self) -> Result<ManagedProcess, RunError> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(RunError::Thread)?;
-        let managed = LocalSet::new().block_on(&runtime, self.start(folder));
-        // A name that is still being resolved must not be waited for.
+        let process = LocalSet::new().block_on(&runtime, self.start());
+        // A host name may still be resolving; do not wait for it.
         runtime.shutdown_background();
-        managed
+        process
     }
 
-    async fn start(&self, folder: &RunDir) -> Result<ManagedProcess, RunError> {
-        let (spec, target) = (self.spec, &self.case.target);
-        let wanted = ReadinessProbe {
-            readiness: &spec.ready,
+    async fn start(&self) -> Result<ManagedProcess, RunError> {
+        let probe = ReadinessProbe {
+            readiness: &self.spec.ready,
             url: self.url,
-            tls: &target.tls,
-            interval: spec.interval.into(),
-            timeout: spec.timeout.into(),
+            tls: &self.case.target.tls,
+            interval: self.spec.interval.into(),
+            timeout: self.spec.timeout.into(),
         };
-        if let Some(address) = self.unless_stopped(server::answers(&wanted)).await?? {
+        if let Some(address) = self.unless_stopped(server::answers(&probe)).await?? {
             return Err(ServerError::Taken { address }.into());
         }
+        let process = self.spawn()?;
+        match self.wait_until_ready(&process, &probe).await {
+            Ok(()) => Ok(process),
+            Err(fault) => {
+                process.stop(&self.context.stop);
+                Err(fault)
+            }
+        }
+    }
+
+    fn spawn(&self) -> Result<ManagedProcess, RunError> {
+        let spec = self.spec;
         let order = Order {
             command: self.command(),
             env: spec.env.iter().map(|(name, value)| (name.clone(), value.expose().to_owned())).collect(),
             cwd: spec.cwd.clone(),
-            log: folder.file(&self.log),
+            log: self.folder.file(&self.log),
             grace_ns: spec.grace.0,
         };
         let server = Server::start(&self.context.tool, &order)?;
-        let redactor = redactor(target, spec);
+        let redactor = redactor(&self.case.target, spec);
         let startup = Startup {
             pid: server.pid,
-            command: shown(&spec.command, &redactor),
+            command: quote_command(&spec.command, &redactor),
             log: self.log.clone(),
             spawned: nanos(server.spawned),
             ..Startup::default()
         };
-        let managed = ManagedProcess {
+        Ok(ManagedProcess {
             spec: spec.clone(),
             server,
             redactor,
-            startup: RefCell::default(),
+            startup: RefCell::new(Some(startup)),
             ready: Cell::default(),
             round: self.round,
             number: self.number,
-        };
-        let told = Cell::new(u64::MAX);
-        let beat = || self.beat(managed.server.asked, &told);
-        let ready = self.unless_stopped(server::ready(&managed.server, &wanted, &beat)).await;
-        let ready = match ready {
-            Ok(ready) => ready.map_err(RunError::from).and_then(|came| came.map_err(|not| failed(&managed, not, wanted.timeout))),
-            Err(interrupted) => Err(interrupted),
-        };
-        let ReadyTimes { port_open, ready } = match ready {
-            Ok(came) => came,
-            // A second signal must find somebody who listens while it ends.
-            Err(fault) => {
-                managed.stop(&self.context.stop);
-                return Err(fault);
-            }
-        };
-        self.say(ready.as_secs(), Some(ready.as_secs()));
-        managed.ready.set(nanos(ready));
-        managed.startup.replace(Some(Startup { port_open: port_open.map(nanos), ready: nanos(ready), ..startup }));
-        let reached = tokio::select! {
-            reached = reach_started(self.case, self.prepared, self.context) => reached,
-            _ = managed.server.over() => Ok(()),
-        };
-        if let Err(fault) = managed.lost(self.case).map_or(reached, Err) {
-            managed.stop(&self.context.stop);
-            return Err(fault);
-        }
-        Ok(managed)
+        })
     }
 
-    /// The words of its command; `llmscen` is this program, which need not be in the PATH.
+    /// Waits until the server is ready and its target can be reached, and records its startup times.
+    async fn wait_until_ready(&self, process: &ManagedProcess, probe: &ReadinessProbe<'_>) -> Result<(), RunError> {
+        let last_reported = Cell::new(u64::MAX);
+        let report = || self.report_wait(process.server.asked, &last_reported);
+        let ready = self.unless_stopped(server::ready(&process.server, probe, &report)).await??;
+        let ReadyTimes { port_open, ready } = ready.map_err(|error| startup_error(process, error, probe.timeout))?;
+        self.send_progress(ready.as_secs(), Some(ready.as_secs()));
+        process.ready.set(nanos(ready));
+        if let Some(startup) = process.startup.borrow_mut().as_mut() {
+            startup.port_open = port_open.map(nanos);
+            startup.ready = nanos(ready);
+        }
+        let reached = tokio::select! {
+            reached = reach_started(self.case, self.prepared, self.context) => reached,
+            _ = process.server.over() => Ok(()),
+        };
+        process.exit_error(&self.case.id).map_or(reached, Err)
+    }
+
+    /// The command; `llmscen` is this program, which need not be in the PATH.
     fn command(&self) -> Vec<String> {
         let mut command = self.spec.command.clone();
         if let Some(program) = command.first_mut().filter(|program| *program == "llmscen") {
@@ -252,7 +258,7 @@ impl Start<'_> {
         command
     }
 
-    /// What `work` comes to, unless a signal comes first.
+    /// The result of `work`, unless a signal comes first.
     async fn unless_stopped<T>(&self, work: impl Future<Output = T>) -> Result<T, RunError> {
         tokio::select! {
             biased;
@@ -261,38 +267,41 @@ impl Start<'_> {
         }
     }
 
-    /// Says once a second how long it has taken.
-    fn beat(&self, asked: Instant, told: &Cell<u64>) {
-        let seconds = asked.elapsed().as_secs();
-        if told.replace(seconds) != seconds {
-            self.say(seconds, None);
+    /// Sends the elapsed time once a second.
+    fn report_wait(&self, start: Instant, last_reported: &Cell<u64>) {
+        let seconds = start.elapsed().as_secs();
+        if last_reported.replace(seconds) != seconds {
+            self.send_progress(seconds, None);
         }
     }
 
-    fn say(&self, done: u64, total: Option<u64>) {
+    fn send_progress(&self, done: u64, total: Option<u64>) {
         let _ = self.context.events.send(Event::Preparing(Preparing { what: "starting", unit: "s", done, total }));
     }
 }
 
-fn failed(managed: &ManagedProcess, not: NotReady, timeout: Duration) -> RunError {
-    let (log, file) = (managed.last_words(), managed.server.log().to_owned());
-    let clean = |text: String| managed.redactor.clean(&text);
-    RunError::from(match not {
+fn startup_error(process: &ManagedProcess, error: NotReady, timeout: Duration) -> RunError {
+    let log = process.log_tail();
+    let file = process.server.log().to_owned();
+    RunError::from(match error {
         NotReady::Ended(Ended { how, at }) => {
-            let after_s = at.saturating_duration_since(managed.server.asked).as_secs_f64();
+            let after_s = at.saturating_duration_since(process.server.asked).as_secs_f64();
             ServerError::Early { how, after_s, log, file }
         }
-        NotReady::Late(what) => ServerError::Late { what: clean(what), timeout_s: timeout.as_secs_f64(), log, file },
+        NotReady::Late(what) => {
+            let what = process.redactor.clean(&what);
+            ServerError::Late { what, timeout_s: timeout.as_secs_f64(), log, file }
+        }
     })
 }
 
-/// Knows the target's secrets, and what stands behind a flag of the command that is called one.
+/// Removes the secrets of the target, and the values of flags of the command whose name marks them as secret.
 fn redactor(target: &Target, spec: &ManagedServer) -> Redactor {
     Redactor::of(target).behind(&behind_flags(&spec.command))
 }
 
-/// A command as a shell reads it, secrets removed.
-fn shown(command: &[String], redactor: &Redactor) -> String {
+/// The command, quoted for a shell and without secrets.
+fn quote_command(command: &[String], redactor: &Redactor) -> String {
     let word = |word: &String| {
         let clean = redactor.clean(word);
         if clean == *word { shell_words::quote(word).into_owned() } else { clean }
@@ -304,10 +313,10 @@ fn nanos(span: Duration) -> Nanos {
     Nanos(u64::try_from(span.as_nanos()).unwrap_or(u64::MAX))
 }
 
-/// Nanoseconds from the origin to an instant; negative where it was before.
-fn signed(at: Instant, origin: Instant) -> i64 {
-    let whole = |span: Duration| i64::try_from(span.as_nanos()).unwrap_or(i64::MAX);
-    at.checked_duration_since(origin).map_or_else(|| -whole(origin.duration_since(at)), whole)
+/// Nanoseconds from the origin to `at`; negative if `at` is earlier.
+fn signed_nanos(at: Instant, origin: Instant) -> i64 {
+    let to_nanos = |span: Duration| i64::try_from(span.as_nanos()).unwrap_or(i64::MAX);
+    at.checked_duration_since(origin).map_or_else(|| -to_nanos(origin.duration_since(at)), to_nanos)
 }
 
 #[cfg(test)]
@@ -318,14 +327,14 @@ mod tests {
     use llmscen_core::outcome::{Outcome, Phase, Timeline};
 
     #[test]
-    fn every_start_has_a_log_of_its_own() {
+    fn every_start_has_its_own_log() {
         let mut servers = ManagedServers::default();
-        let names = ["server.log", "server.log", "other", "server.log", "other"].map(|log| servers.name(log));
+        let names = ["server.log", "server.log", "other", "server.log", "other"].map(|log| servers.next_log_name(log));
         assert_eq!(names, ["server.log", "server-2.log", "other", "server-3.log", "other-2"]);
     }
 
     #[test]
-    fn the_first_token_is_that_of_the_first_answer_without_what_went_before_its_sending() {
+    fn the_first_token_counts_from_the_send_time_of_its_request() {
         let outcome = |sent: Option<u64>, tokens: &[u64]| {
             let tokens = tokens.iter().map(|at| Nanos::from_millis(*at)).collect();
             Outcome {
@@ -333,7 +342,7 @@ mod tests {
                 ..Call::default().outcome(Phase::Measured)
             }
         };
-        let all = [
+        let outcomes = [
             outcome(Some(17_000), &[17_900]),
             outcome(Some(17_005), &[17_045, 17_060]),
             outcome(None, &[]),
@@ -344,14 +353,14 @@ mod tests {
             outcomes.iter().for_each(|outcome| tally.count(outcome));
             tally.first_answer()
         };
-        assert_eq!(first_answer(&all), Some(Nanos::from_millis(40)));
-        assert_eq!(first_answer(&all[2..]), None);
+        assert_eq!(first_answer(&outcomes), Some(Nanos::from_millis(40)));
+        assert_eq!(first_answer(&outcomes[2..]), None);
     }
 
     #[test]
-    fn an_end_before_time_zero_is_negative() {
+    fn an_exit_before_time_zero_is_negative() {
         let origin = Instant::now() + Duration::from_secs(1);
-        assert_eq!(signed(origin - Duration::from_millis(3), origin), -3_000_000);
-        assert_eq!(signed(origin + Duration::from_millis(3), origin), 3_000_000);
+        assert_eq!(signed_nanos(origin - Duration::from_millis(3), origin), -3_000_000);
+        assert_eq!(signed_nanos(origin + Duration::from_millis(3), origin), 3_000_000);
     }
 }

@@ -1,59 +1,59 @@
-//! How a run is told to end before its plan does.
+//! Switches that end a run or a round early.
 
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use tokio::sync::watch;
 
-/// How urgently.
+/// How urgently to end.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Level {
-    /// Go on.
+    /// Continue.
     #[default]
     Run,
-    /// Send nothing more, give requests in flight their grace, save, report.
+    /// Send nothing more, let requests in flight finish within the drain time, save, report.
     Drain,
-    /// Give up requests in flight, save, report.
+    /// Cancel requests in flight, save, report.
     Now,
 }
 
-/// A switch that any thread may press and every worker watches.
+/// A switch that any thread may press and all workers watch.
 #[derive(Clone, Debug)]
 pub struct Stop(Arc<Switch>);
 
 #[derive(Debug)]
 struct Switch {
     level: watch::Sender<Level>,
-    /// Switches that stand at least where this one stands.
-    below: Mutex<Vec<Weak<Switch>>>,
-    /// Lives as long as whatever stands below it.
-    _above: Option<Arc<Switch>>,
+    /// Switches whose level is at least that of this one.
+    children: Mutex<Vec<Weak<Switch>>>,
+    /// Keeps the parent alive as long as its children.
+    _parent: Option<Arc<Switch>>,
 }
 
 impl Switch {
-    fn at(level: Level, above: Option<Arc<Switch>>) -> Arc<Switch> {
-        Arc::new(Switch { level: watch::Sender::new(level), below: Mutex::default(), _above: above })
+    fn new(level: Level, parent: Option<Arc<Switch>>) -> Arc<Switch> {
+        Arc::new(Switch { level: watch::Sender::new(level), children: Mutex::default(), _parent: parent })
     }
 
     fn raise(&self, to: Level) {
         self.level.send_modify(|level| *level = to.max(*level));
-        let below = self.below.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        below.iter().filter_map(Weak::upgrade).for_each(|switch| switch.raise(to));
+        let children = self.children.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        children.iter().filter_map(Weak::upgrade).for_each(|switch| switch.raise(to));
     }
 }
 
 impl Default for Stop {
     fn default() -> Stop {
-        Stop(Switch::at(Level::Run, None))
+        Stop(Switch::new(Level::Run, None))
     }
 }
 
 impl Stop {
-    /// A switch for a part of the work: what is pressed here is pressed there too, and not the other way round.
-    pub fn below(&self) -> Stop {
-        let mut below = self.0.below.lock().unwrap_or_else(PoisonError::into_inner);
-        below.retain(|switch| switch.strong_count() > 0);
-        let part = Switch::at(self.level(), Some(self.0.clone()));
-        below.push(Arc::downgrade(&part));
-        Stop(part)
+    /// A switch for a part of the work: pressing this one presses the child too, but not vice versa.
+    pub fn child(&self) -> Stop {
+        let mut children = self.0.children.lock().unwrap_or_else(PoisonError::into_inner);
+        children.retain(|switch| switch.strong_count() > 0);
+        let child = Switch::new(self.level(), Some(self.0.clone()));
+        children.push(Arc::downgrade(&child));
+        Stop(child)
     }
 
     /// The first press drains, the second one stops at once.
@@ -61,12 +61,12 @@ impl Stop {
         self.0.raise(if self.level() == Level::Run { Level::Drain } else { Level::Now });
     }
 
-    /// Where the switch stands.
+    /// The level of the switch.
     pub fn level(&self) -> Level {
         *self.0.level.borrow()
     }
 
-    /// Resolves when the switch stands at `level` or beyond.
+    /// Resolves when the switch is at `level` or above.
     pub async fn reached(&self, level: Level) {
         // The sender lives in self, so the wait cannot fail.
         let _ = self.0.level.subscribe().wait_for(|now| *now >= level).await;
@@ -93,7 +93,8 @@ mod tests {
     #[tokio::test]
     async fn a_round_is_stopped_by_itself_and_by_the_run() {
         let run = Stop::default();
-        let (first, second) = (run.below().below(), run.below());
+        let first = run.child().child();
+        let second = run.child();
         first.press();
         first.reached(Level::Drain).await;
         assert_eq!([run.level(), first.level(), second.level()], [Level::Run, Level::Drain, Level::Run]);

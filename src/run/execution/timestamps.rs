@@ -1,9 +1,9 @@
-//! The run's one wall-clock reading, as people and folders write it. UTC.
+//! The wall-clock time of the run's start in its various forms, in UTC.
 
 use llmscen_core::seed::Seed;
 use time::OffsetDateTime;
 
-/// The instant as a date; the epoch where the number is beyond any calendar.
+/// The time as a date; the epoch if the number is out of range.
 fn date(unix_ns: u64) -> OffsetDateTime {
     OffsetDateTime::from_unix_timestamp_nanos(i128::from(unix_ns)).unwrap_or(OffsetDateTime::UNIX_EPOCH)
 }
@@ -21,7 +21,7 @@ pub fn folder_name(unix_ns: u64) -> String {
     rfc3339(unix_ns).split('.').next().map(|text| text.replace(['-', ':'], "") + "Z").unwrap_or_default()
 }
 
-/// An id that no other run has: the plan and the instant, in 16 hex digits.
+/// A unique id: a hash of plan and start time, in 16 hex digits.
 pub fn run_id(plan_id: &str, unix_ns: u64) -> String {
     format!("{:016x}", Seed(unix_ns).child(plan_id).0)
 }
@@ -31,7 +31,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_instant_is_written_in_utc() {
+    fn a_time_is_written_in_utc() {
         let instant = 1_795_249_530_250_000_000;
         assert_eq!(rfc3339(instant), "2026-11-21T08:25:30.250Z");
         assert_eq!(folder_name(instant), "20261121T082530Z");

@@ -19,7 +19,7 @@ fn plan(load_section: &str, rounds: u32, slo: &[&str]) -> Plan {
 }
 
 #[test]
-fn what_cannot_pass_is_said_for_each_kind_of_limit() {
+fn objectives_that_cannot_pass_are_listed() {
     let limits = [
         "ttft.p99 < 1s",
         "decode_tps.p1 > 5",
@@ -33,28 +33,28 @@ fn what_cannot_pass_is_said_for_each_kind_of_limit() {
         "error_rate <= 0%",
         "itl.p99 < 1s",
     ];
-    let seen = undecidable(&plan("concurrency: 2, requests: 80", 2, &limits));
+    let lines = undecidable(&plan("concurrency: 2, requests: 80", 2, &limits));
     let known = [
-        "`ttft.p99 < 1s`, `decode_tps.p1 > 5`, `goodput(ttft < 1s) >= 99%`, `error_rate < 1%` can never pass in `base`: that \
-         takes 299 requests, at most 160 will be measured",
-        "`ttft.p95 < 1s` can never pass in `base`: that takes 180 requests, at most 160 will be measured",
-        "`ttft{round=1}.p97 < 1s` can never pass in `base`: that takes 99 requests, at most 80 will be measured",
+        "`ttft.p99 < 1s`, `decode_tps.p1 > 5`, `goodput(ttft < 1s) >= 99%`, `error_rate < 1%` cannot pass in `base`: it \
+         needs at least 299 requests, at most 160 will be measured",
+        "`ttft.p95 < 1s` cannot pass in `base`: it needs at least 180 requests, at most 160 will be measured",
+        "`ttft{round=1}.p97 < 1s` cannot pass in `base`: it needs at least 99 requests, at most 80 will be measured",
     ];
-    assert_eq!(seen, known);
+    assert_eq!(lines, known);
 }
 
 #[test]
-fn one_reason_is_one_line_with_its_assertions_and_cases() {
+fn one_reason_is_one_line_with_its_objectives_and_cases() {
     let text = "version: 1\nname: x\ntarget: { url: simulator }\ndataset: { kind: prompt, text: x }\n\
                 load: { requests: 80 }\nmatrix: { load.concurrency: [1, 2, 3, 4, 5, 6] }\n\
                 slo: [ttft.p99 < 1s, tpot.p99 < 1s, { expr: e2e.p99 < 1s, when: { load.concurrency: 3 } }]";
     let input = Input { path: Path::new("x.yaml"), text: Some(text.into()), env: &BTreeMap::new(), set: &[] };
     let plan = load(&input).unwrap().plan;
-    let why = "that takes 299 requests, at most 80 will be measured";
+    let why = "it needs at least 299 requests, at most 80 will be measured";
     let cases = "`concurrency=1`, `concurrency=2`, `concurrency=3`, `concurrency=4` and 2 more cases";
     let known = [
-        format!("`ttft.p99 < 1s`, `tpot.p99 < 1s` can never pass in {cases}: {why}"),
-        format!("`e2e.p99 < 1s` can never pass in `concurrency=3`: {why}"),
+        format!("`ttft.p99 < 1s`, `tpot.p99 < 1s` cannot pass in {cases}: {why}"),
+        format!("`e2e.p99 < 1s` cannot pass in `concurrency=3`: {why}"),
     ];
     assert_eq!(undecidable(&plan), known);
 }
@@ -67,22 +67,22 @@ fn arrivals_bound_the_number_too() {
     assert!(count("rate: 10/s, duration: 10s, arrivals: { gamma: 0.25 }").ends_with("at most 180 will be measured"));
     assert!(count("rate: 100/s, duration: 10s, requests: 50").ends_with("at most 50 will be measured"));
     assert_eq!(count("concurrency: 1, duration: 1s"), "");
-    let correlated = "`ttft.p99 < 1s` may stay inconclusive in `base`: 299 independent requests would do, but consecutive ones are \
-                      correlated (design effect 3.0, usual for this metric and load): that takes about 897 requests, at most 359 will \
+    let correlated = "`ttft.p99 < 1s` may stay inconclusive in `base`: 299 independent requests are enough, but consecutive requests are \
+                      correlated (design effect 3.0, usual for this metric and load); about 897 are needed, at most 359 will \
                       be measured";
     assert_eq!(count("rate: 29/s, duration: 10s"), correlated);
     let tpot = undecidable(&plan("concurrency: 2, requests: 80", 1, &["tpot.p95 < 1s", "ttft.p95 < 1s"])).concat();
     assert!(tpot.starts_with("`tpot.p95 < 1s` may stay") && tpot.contains("(design effect 5.0"), "{tpot}");
 }
 
-fn said(plan: &Plan) -> (String, String) {
+fn described(plan: &Plan) -> (String, String) {
     let extents = extents(plan, &CacheDir { dir: "unused".into(), hub: String::new() }).unwrap();
-    (requests(plan, &extents), time(plan, &extents))
+    (describe_requests(plan, &extents), describe_time(plan, &extents))
 }
 
 #[test]
-fn a_number_that_chance_decides_is_called_about() {
-    let requests = |plan| said(&plan).0;
+fn a_random_number_of_requests_is_about() {
+    let requests = |plan| described(&plan).0;
     assert_eq!(requests(plan("concurrency: 2, requests: 80, warmup: 4", 2, &[])), "168 (warm-up included)");
     assert_eq!(requests(plan("rate: 10/s, duration: 2s", 1, &[])), "about 20 (warm-up included)");
     assert_eq!(requests(plan("rate: 10/s, duration: 2s, arrivals: constant", 1, &[])), "20 (warm-up included)");
@@ -90,7 +90,7 @@ fn a_number_that_chance_decides_is_called_about() {
 }
 
 #[test]
-fn a_replay_is_as_long_as_its_log() {
+fn a_replay_is_as_long_as_its_trace() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("t.csv");
     std::fs::write(&path, "Timestamp,Request tokens,Response tokens\n0,1,1\n10,1,1\n60,1,1\n").unwrap();
@@ -98,7 +98,7 @@ fn a_replay_is_as_long_as_its_log() {
     let path = path.display().to_string();
     plan.cases[0].trace = Some(TraceFile { path, spec: TraceSpec::default() });
     plan.cases[0].load.shape = Shape::Replay { speed: 2.0 };
-    assert_eq!(said(&plan), ("6 (warm-up included)".into(), "about 1 min 0 s".into()));
+    assert_eq!(described(&plan), ("6 (warm-up included)".into(), "about 1 min 0 s".into()));
     plan.cases[0].trace = None;
     let none = extents(&plan, &CacheDir { dir: "unused".into(), hub: String::new() });
     assert!(matches!(none, Err(RunError::NoArrivals)));
@@ -113,21 +113,21 @@ fn every_turn_of_a_conversation_is_measured() {
     assert_eq!(undecidable(&plan), Vec::<String>::new());
     plan.cases[0].dataset.turns = Some(Turns::default());
     assert_eq!(undecidable(&plan), Vec::<String>::new());
-    assert_eq!(said(&plan).0, "160 (warm-up included, a conversation counted once)");
+    assert_eq!(described(&plan).0, "160 (warm-up included, a conversation counted once)");
 }
 
 #[test]
-fn stages_say_how_many_and_how_long_and_each_is_looked_at() {
+fn stages_have_requests_and_durations_and_each_is_checked() {
     let stages = "stages: [{ rate: 1/s, for: 30s }, { rate: 1/s -> 20/s, for: 2m }], warmup: 10s";
-    let mut seen = plan(stages, 2, &["ttft.p99 < 1s"]);
-    assert_eq!(said(&seen), ("about 2580 (warm-up included)".into(), "about 5 min 0 s".into()));
-    let line = "`ttft.p99 < 1s` can never pass in `base/stage=1`: that takes 299 requests, at most 91 will be measured";
-    assert_eq!(undecidable(&seen), [line]);
-    seen = plan(&format!("{stages}, arrivals: constant, requests: 40"), 1, &[]);
-    assert_eq!(said(&seen).0, "50 (warm-up included)");
-    seen = plan("stages: [{ concurrency: 1 -> 9, for: 90s }]", 1, &[]);
-    assert_eq!(said(&seen), ("as many as the durations allow".into(), "about 1 min 30 s".into()));
-    assert_eq!(said(&plan("static: { batch: 16, rounds: 10 }, warmup: 2x", 1, &[])).0, "192 (warm-up included)");
+    let mut staged = plan(stages, 2, &["ttft.p99 < 1s"]);
+    assert_eq!(described(&staged), ("about 2580 (warm-up included)".into(), "about 5 min 0 s".into()));
+    let line = "`ttft.p99 < 1s` cannot pass in `base/stage=1`: it needs at least 299 requests, at most 91 will be measured";
+    assert_eq!(undecidable(&staged), [line]);
+    staged = plan(&format!("{stages}, arrivals: constant, requests: 40"), 1, &[]);
+    assert_eq!(described(&staged).0, "50 (warm-up included)");
+    staged = plan("stages: [{ concurrency: 1 -> 9, for: 90s }]", 1, &[]);
+    assert_eq!(described(&staged), ("as many as the durations allow".into(), "about 1 min 30 s".into()));
+    assert_eq!(described(&plan("static: { batch: 16, rounds: 10 }, warmup: 2x", 1, &[])).0, "192 (warm-up included)");
 }
 
 fn mixed(mix: &str, load_section: &str, slo: &[&str]) -> Plan {
@@ -137,18 +137,18 @@ fn mixed(mix: &str, load_section: &str, slo: &[&str]) -> Plan {
 }
 
 #[test]
-fn a_limit_on_an_entry_has_its_share_of_the_requests() {
+fn an_objective_on_an_entry_has_its_share_of_the_requests() {
     let by_weight = "[{ name: chat, weight: 4 }, { name: rare }]";
     let slo = ["ttft{group=rare}.p99 < 1s", "ttft{group=chat}.p99 < 1s", "ttft.p99 < 1s"];
-    let seen = undecidable(&mixed(by_weight, "concurrency: 2, requests: 400", &slo));
+    let lines = undecidable(&mixed(by_weight, "concurrency: 2, requests: 400", &slo));
     // 80 and four times the square root of 64.
-    let line = "`ttft{group=rare}.p99 < 1s` can never pass in `base`: that takes 299 requests, at most 112 will be measured";
-    assert_eq!(seen, [line]);
+    let line = "`ttft{group=rare}.p99 < 1s` cannot pass in `base`: it needs at least 299 requests, at most 112 will be measured";
+    assert_eq!(lines, [line]);
     let by_rate = "[{ name: chat, rate: 40/s }, { name: rare, rate: 10/s }]";
-    let seen = undecidable(&mixed(by_rate, "duration: 10s, arrivals: constant", &slo));
+    let lines = undecidable(&mixed(by_rate, "duration: 10s, arrivals: constant", &slo));
     // Of 502: 100.4 and four times the square root of 80.32.
-    assert_eq!(seen[0], line.replace("112", "137"));
-    assert!(seen[1..].iter().all(|line| line.contains("may stay inconclusive")), "{seen:?}");
+    assert_eq!(lines[0], line.replace("112", "137"));
+    assert!(lines[1..].iter().all(|line| line.contains("may stay inconclusive")), "{lines:?}");
 }
 
 #[test]
@@ -156,11 +156,11 @@ fn every_entry_shows_its_first_request() {
     let mix = "[{ name: chat, request: { max_tokens: 3 } }, { name: sum, request: { max_tokens: 5 } }]";
     let cache = CacheDir { dir: "unused".into(), hub: String::new() };
     let forecast = forecast(&mixed(mix, "rate: 5/s, requests: 9", &[]), &cache).unwrap();
-    let seen: Vec<(Option<&str>, bool, bool)> = forecast
+    let lines: Vec<(Option<&str>, bool, bool)> = forecast
         .first_bodies
         .iter()
         .map(|(name, body)| (name.as_deref(), body.contains("\"max_tokens\": 3"), body.contains("\"max_tokens\": 5")))
         .collect();
-    assert_eq!(seen, [(Some("chat"), true, false), (Some("sum"), false, true)]);
+    assert_eq!(lines, [(Some("chat"), true, false), (Some("sum"), false, true)]);
     assert_eq!(forecast.requests, "9 (warm-up included)");
 }

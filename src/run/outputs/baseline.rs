@@ -1,7 +1,7 @@
-//! The figures of a run as a baseline: what later runs are held against.
+//! The metrics of a run as a baseline for later runs.
 
 use crate::run::error::RunError;
-use crate::run::outputs::recover::{damage, recover};
+use crate::run::outputs::recover::{damage_notes, recover};
 use crate::run::outputs::summarize::{summarize, with_stages};
 use crate::store::RunDir;
 use llmscen_analysis::{Sample, judge};
@@ -16,10 +16,10 @@ use llmscen_scenario::Input;
 use std::collections::BTreeMap;
 use std::path::Path;
 
-/// The text of a baseline of a run folder, for a scenario that names one; a run that is not sound gives none.
+/// The text of the baseline of a run folder, for a scenario that names the folder.
 ///
 /// # Errors
-/// A sentence that says why.
+/// The folder cannot be read, or its run is no valid baseline.
 pub fn baseline_of_folder(path: &Path) -> Result<String, String> {
     let folder = RunDir::open(path).map_err(|error| error.to_string())?;
     let file = folder.file("plan.yaml");
@@ -32,7 +32,7 @@ pub fn baseline_of_folder(path: &Path) -> Result<String, String> {
     }
 }
 
-/// The baseline of a run, and why nobody should be held against it, where that is so.
+/// The baseline of a run, and why other runs should not be compared with it, if so.
 ///
 /// # Errors
 /// The run folder cannot be read.
@@ -54,34 +54,39 @@ pub fn baseline_of_run(plan: &mut Plan, folder: &RunDir) -> Result<(Baseline, Op
         seed: manifest.seed,
         machine: format!("{}, {}, {} cores", machine.host, machine.cpu, machine.cores),
     };
-    let (name, plan) = (manifest.name.clone(), llmscen_scenario::settings(&plan.resolved));
-    let baseline = Baseline { name, plan, confidences: LEVELS.to_vec(), runs: vec![run], cases };
+    let baseline = Baseline {
+        name: manifest.name.clone(),
+        plan: llmscen_scenario::settings(&plan.resolved),
+        confidences: LEVELS.to_vec(),
+        runs: vec![run],
+        cases,
+    };
     Ok((baseline, objection))
 }
 
 fn objection(plan: &Plan, report: &Report) -> Option<String> {
-    let unsound = report.cases.iter().find(|case| !case.audit.valid);
-    match () {
-        () if !plan.quests.is_empty() => Some("a search has probes, and no cases that another run has too".into()),
-        () if report.manifest.interrupted => Some(match damage(&report.manifest).next() {
-            Some(note) => format!("the run was cut short; {note}"),
-            None => "the run was cut short".into(),
-        }),
-        () if report.manifest.error.is_some() || report.verdict == RunVerdict::Error => {
-            Some("the run could not be carried out".into())
-        }
-        () => unsound.map(|case| {
-            let why = case.audit.reasons.first().map_or("", String::as_str);
-            format!("the measurement of `{}` is not sound: {why}", case.id)
-        }),
+    if !plan.quests.is_empty() {
+        return Some("a capacity search has no cases in common with other runs".into());
     }
+    if report.manifest.interrupted {
+        return Some(match damage_notes(&report.manifest).next() {
+            Some(note) => format!("the run was interrupted; {note}"),
+            None => "the run was interrupted".into(),
+        });
+    }
+    if report.manifest.error.is_some() || report.verdict == RunVerdict::Error {
+        return Some("the run failed".into());
+    }
+    let invalid = report.cases.iter().find(|case| !case.audit.valid)?;
+    let why = invalid.audit.reasons.first().map_or("", String::as_str);
+    Some(format!("the measurement of `{}` is invalid: {why}", invalid.id))
 }
 
 fn baseline_of_case(case: &Case, sample: &Sample, rounds: usize) -> BaselineCase {
     let mut metrics: Vec<(String, Figure)> = Vec::new();
-    for check in usual().chain(case.checks.iter().cloned()) {
+    for check in all_statistics().chain(case.checks.iter().cloned()) {
         let name = check.figure_name();
-        if !metrics.iter().any(|(own, _)| *own == name)
+        if !metrics.iter().any(|(known, _)| *known == name)
             && let Some(figure) = judge::figure(&check, sample, &LEVELS)
         {
             metrics.push((name, Figure { runs: vec![Some(figure.value)], ..figure }));
@@ -97,11 +102,11 @@ fn baseline_of_case(case: &Case, sample: &Sample, rounds: usize) -> BaselineCase
     }
 }
 
-/// Every statistic of every metric, as a check of which only the left side counts.
-fn usual() -> impl Iterator<Item = Check> {
+/// Every statistic of every metric, as a check without a meaningful threshold.
+fn all_statistics() -> impl Iterator<Item = Check> {
     let quantiles = Distribution::SHARES.map(Stat::Quantile);
     let stats: Vec<Stat> = [Stat::Mean, Stat::Sd, Stat::Min].into_iter().chain(quantiles).chain([Stat::Max]).collect();
-    let of = move |metric: &Metric| match metric.per() {
+    let statistics = move |metric: &Metric| match metric.per() {
         Scope::Case => vec![(*metric, None)],
         Scope::Request | Scope::Gap => stats.iter().map(|stat| (*metric, Some(*stat))).collect(),
     };
@@ -117,5 +122,5 @@ fn usual() -> impl Iterator<Item = Check> {
         no_data: NoData::Fail,
         abort: None,
     };
-    Metric::ALL.iter().flat_map(of).map(check)
+    Metric::ALL.iter().flat_map(statistics).map(check)
 }

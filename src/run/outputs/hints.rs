@@ -1,4 +1,4 @@
-//! What to do about failed requests: one sentence for each cause, from the most frequent on.
+//! Hints on failed requests: one sentence per cause, the most frequent first.
 
 #[cfg(test)]
 mod tests;
@@ -13,12 +13,12 @@ use llmscen_core::report::{CaseReport, FailureExample, RunVerdict};
 use llmscen_core::target::Place;
 use std::collections::BTreeMap;
 
-/// Hints that a headline has room for.
-const MOST: usize = 3;
-/// Models that are named.
-const NAMED: usize = 5;
+/// Maximum number of hints in a headline.
+const MAX_HINTS: usize = 3;
+/// Maximum number of models that a hint names.
+const MAX_NAMES: usize = 5;
 
-/// The hints of a run. Failures of a run that passed need none.
+/// The hints of a run; a run that passed has none.
 pub fn hints(plan: &Plan, manifest: &Manifest, cases: &[CaseReport], verdict: RunVerdict) -> Vec<String> {
     let with_plan = cases.iter().filter_map(|report| Some((report, plan.cases.iter().find(|case| case.id == report.id)?)));
     let with_plan: Vec<(&CaseReport, &Case)> = with_plan.collect();
@@ -33,41 +33,46 @@ pub fn hints(plan: &Plan, manifest: &Manifest, cases: &[CaseReport], verdict: Ru
         }
     }
     counted.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
-    quoted(manifest).into_iter().chain(counted.into_iter().map(|(hint, _)| hint).take(MOST)).collect()
+    server_message(manifest).into_iter().chain(counted.into_iter().map(|(hint, _)| hint).take(MAX_HINTS)).collect()
 }
 
-/// What stopped a case, as a failure: a report does not count those of the warm-up.
+/// The failure that stopped a case. It may have been in the warm-up, which a report does not count.
 fn stopped_by(case: &str, manifest: &Manifest) -> Option<FailureExample> {
     let ending = manifest.parts.iter().filter(|part| part.case == case).find_map(|part| part.ending.as_ref())?;
     let Ending::AllFailed(AllFailed { status, message, .. }) = ending else { return None };
-    let (kind, status, message) = (FailureKind::of_status(*status), Some(*status), message.clone());
-    Some(FailureExample { kind, count: 0, status, message, at: String::new() })
+    Some(FailureExample {
+        kind: FailureKind::of_status(*status),
+        count: 0,
+        status: Some(*status),
+        message: message.clone(),
+        at: String::new(),
+    })
 }
 
-/// The server's own words, where they end a case and add something to its status.
-fn quoted(manifest: &Manifest) -> Option<String> {
-    // For a redirect the words are ours, and its hint names the address.
+/// The message of the server that ended a case, if it adds something to the status.
+fn server_message(manifest: &Manifest) -> Option<String> {
+    // The message of a redirect is that of llmscen, and its hint names the address.
     let failed = manifest.parts.iter().find_map(|part| match &part.ending {
         Some(Ending::AllFailed(failed)) if !(300..=399).contains(&failed.status) => Some(failed),
         _ => None,
     })?;
     let message = &failed.message;
-    let says_nothing = message.ends_with("an empty body") || !message.contains(char::is_alphanumeric);
-    if says_nothing || message.eq_ignore_ascii_case(&failed.reason) {
+    let is_empty = message.ends_with("an empty body") || !message.contains(char::is_alphanumeric);
+    if is_empty || message.eq_ignore_ascii_case(&failed.reason) {
         return None;
     }
-    Some(format!("Server said: {}.", message.trim_end_matches('.')))
+    Some(format!("Server message: {}.", message.trim_end_matches('.')))
 }
 
-/// What to do about one failure. `served`: the models that each target lists, by its URL without secrets.
+/// The hint for one failure. `served`: the models of each target, by its URL without secrets.
 pub fn hint(failure: &FailureExample, case: &Case, served: &BTreeMap<String, Vec<String>>) -> Option<String> {
-    let words = failure.message.to_lowercase();
+    let message = failure.message.to_lowercase();
     let help = match (failure.kind, failure.status) {
         (FailureKind::TimeoutTotal, _) => {
             let total = case.target.timeouts.total.secs();
             format!("raise target.timeouts.total ({total} s), or lower the load")
         }
-        (FailureKind::Decode, _) if words.contains("text/html") => {
+        (FailureKind::Decode, _) if message.contains("text/html") => {
             "this is a web page, not an API; check host and path in target.url".to_owned()
         }
         (FailureKind::TimeoutRead | FailureKind::StreamError | FailureKind::Truncated | FailureKind::Decode, _) => return None,
@@ -75,12 +80,12 @@ pub fn hint(failure: &FailureExample, case: &Case, served: &BTreeMap<String, Vec
             "the server refused the key of target.api_key; check the key and its permissions".to_owned()
         }
         (_, Some(401 | 403)) => r#"the server requires authentication; set target.api_key: "${OPENAI_API_KEY}""#.to_owned(),
-        (_, Some(404)) => not_found(&words, case, served),
+        (_, Some(404)) => not_found_hint(&message, case, served),
         (_, Some(300..=399)) => match location(&failure.message) {
             Some(location) => format!("the server redirects to {location}; set target.url to that address"),
             None => "the server redirects to another address; set target.url to that address".to_owned(),
         },
-        (_, Some(400)) => too_long(&words)?.to_owned(),
+        (_, Some(400)) => context_length_hint(&message)?.to_owned(),
         (_, Some(413 | 422)) => "the server rejects the request body; preview it with: llmscen plan FILE".to_owned(),
         (_, Some(429)) => "rate limit; lower load.concurrency or load.rate, or enable request.retry".to_owned(),
         (_, Some(502..=504)) => "a proxy or load balancer answered, not the model server; check its upstream".to_owned(),
@@ -89,18 +94,18 @@ pub fn hint(failure: &FailureExample, case: &Case, served: &BTreeMap<String, Vec
     Some(format!("help: {help}"))
 }
 
-/// A 404 is about the model, or about the path.
-fn not_found(words: &str, case: &Case, served: &BTreeMap<String, Vec<String>>) -> String {
+/// The hint for a 404, which concerns the model or the path.
+fn not_found_hint(message: &str, case: &Case, served: &BTreeMap<String, Vec<String>>) -> String {
     let Place::Url(url) = &case.target.place else { return "check target.url and target.model".to_owned() };
     let served = served.get(&Redactor::of(&case.target).clean(url)).filter(|names| !names.is_empty());
-    let names = served.map(|names| named(names));
-    let of_model = words.contains("model")
-        || case.target.models.iter().any(|own| own.name.len() > 2 && words.contains(&own.name.to_lowercase()));
-    match (of_model, names) {
+    let names = served.map(|names| list_names(names));
+    let names_model = |name: &str| name.len() > 2 && message.contains(&name.to_lowercase());
+    let is_about_model = message.contains("model") || case.target.models.iter().any(|model| names_model(&model.name));
+    match (is_about_model, names) {
         (true, Some(names)) => format!("served models: {names} (from GET /v1/models); set target.model"),
         (true, None) => "the server does not serve this model; set target.model".to_owned(),
         (false, names) => {
-            let path = other_path(url, case);
+            let path = suggest_path(url, case);
             let end = if path.ends_with('?') { "" } else { "." };
             let names = names.map(|names| format!("{end} Served models: {names} (from GET /v1/models).")).unwrap_or_default();
             format!("{path}{names}")
@@ -108,19 +113,20 @@ fn not_found(words: &str, case: &Case, served: &BTreeMap<String, Vec<String>>) -
     }
 }
 
-fn named(names: &[String]) -> String {
-    let some = names.iter().take(NAMED).cloned().collect::<Vec<_>>().join(", ");
-    match names.len().saturating_sub(NAMED) {
+fn list_names(names: &[String]) -> String {
+    let some = names.iter().take(MAX_NAMES).cloned().collect::<Vec<_>>().join(", ");
+    match names.len().saturating_sub(MAX_NAMES) {
         0 => some,
         more => format!("{some} and {more} more"),
     }
 }
 
-/// The usual path of the protocol, at the host and behind the prefix of this URL.
-fn other_path(url: &str, case: &Case) -> String {
+/// Suggests the usual path of the protocol, with host and prefix of this URL.
+fn suggest_path(url: &str, case: &Case) -> String {
     let usual = case.target.api.path(case.request.stream);
     let Ok(uri) = url.parse::<Uri>() else { return "check target.url".to_owned() };
-    let (path, host) = (uri.path(), uri.authority().map_or("", |own| own.as_str().rsplit('@').next().unwrap_or_default()));
+    let path = uri.path();
+    let host = uri.authority().map_or("", |authority| authority.as_str().rsplit('@').next().unwrap_or_default());
     let prefix = path.rfind("/v1").filter(|_| usual.starts_with("/v1")).and_then(|at| path.get(..at)).unwrap_or_default();
     match usual.is_empty() || path == format!("{prefix}{usual}") {
         true => format!("POST {path} does not exist on this server; check target.url and target.api"),
@@ -130,23 +136,23 @@ fn other_path(url: &str, case: &Case) -> String {
     }
 }
 
-/// The address in a failure's words.
+/// The address in the message of a failure.
 fn location(message: &str) -> Option<&str> {
     let address = |word: &&str| word.starts_with("http://") || word.starts_with("https://") || word.starts_with('/');
     message.split(|c: char| c.is_whitespace() || "()\"'`<>,;".contains(c)).find(address).map(|word| word.trim_end_matches('.'))
 }
 
-/// The key that a context length asks for, where the words are about one.
-fn too_long(words: &str) -> Option<&'static str> {
-    let about = ["context length", "context window", "context_length", "maximum context", "max_model_len", "too long"];
-    let output = words.contains("max_tokens") || words.contains("max_completion_tokens");
-    let prompt = ["prompt", "input", "messages"].iter().any(|word| words.contains(word));
-    if !(about.iter().any(|text| words.contains(text)) || output && words.contains("too large")) {
+/// The hint for a message about the context length; None for other messages.
+fn context_length_hint(message: &str) -> Option<&'static str> {
+    let phrases = ["context length", "context window", "context_length", "maximum context", "max_model_len", "too long"];
+    let output = message.contains("max_tokens") || message.contains("max_completion_tokens");
+    let prompt = ["prompt", "input", "messages"].iter().any(|word| message.contains(word));
+    if !(phrases.iter().any(|phrase| message.contains(phrase)) || output && message.contains("too large")) {
         return None;
     }
     Some(match (output, prompt) {
         (true, false) => "lower request.max_tokens",
-        (false, true) if !words.contains("completion") => "filter prompts with dataset.prompt_tokens",
+        (false, true) if !message.contains("completion") => "filter prompts with dataset.prompt_tokens",
         _ => "lower request.max_tokens or filter prompts with dataset.prompt_tokens",
     })
 }

@@ -1,4 +1,4 @@
-//! A run folder back to rows and manifest: whole, or as far as the journal of a killed run goes.
+//! Reads rows and manifest of a run folder, or of its journal if the run did not finish.
 
 use crate::run::error::RunError;
 use crate::store::journal::{self, Damage};
@@ -15,48 +15,50 @@ use std::fs::File;
 use std::io::BufReader;
 use std::path::Path;
 
-const KILLED: &str = "the run was killed; rows up to its last second are here";
-const FAILED: &str = "the run ended with an error before its report; its requests come from the journal";
-const LIVE: &str = "the run has not ended yet; its requests so far are included";
+const KILLED: &str = "the run was killed; requests up to its last second are included";
+const FAILED: &str = "the run ended with an error before its report; requests up to then are included";
+const LIVE: &str = "the run has not ended yet; requests so far are included";
 
-/// The rows and the manifest of a stored run; the plan is left with the cases that were chosen for it. The journal counts
-/// where the run did not end.
+/// The rows and the manifest of a stored run. They come from the journal if the run did not finish. Cases that `--only` excluded are
+/// removed from the plan.
 pub fn recover(plan: &mut Plan, folder: &RunDir) -> Result<(Table, Manifest), RunError> {
     let mut manifest = manifest::read(folder)?;
-    let file = folder.file(journal::FILE);
     plan.only(&manifest.only);
     if folder.is_complete()? {
         let path = folder.file(ROWS);
         let rows = File::open(&path).map_err(|source| StoreError::Read { path: path.clone(), source })?;
         let table = Table::read_parquet(BufReader::new(rows)).map_err(|source| RunError::Rows { path, source })?;
-        return Ok((settle_table(table, plan).with_telemetry(readings(folder)?), manifest));
+        return Ok((settle_table(table, plan).with_telemetry(stored_telemetry(folder)?), manifest));
     }
-    let why = match () {
-        () if folder.is_live() => LIVE,
-        () if manifest.error.is_some() => FAILED,
-        () => KILLED,
+    let why = if folder.is_live() {
+        LIVE
+    } else if manifest.error.is_some() {
+        FAILED
+    } else {
+        KILLED
     };
-    let Replayed { table, parts, damage, left_out: torn } = replay(plan, &file, &[], why)?;
-    // A round whose end the journal could not take (a full disk) is in the manifest.
-    let known = std::mem::take(&mut manifest.parts);
-    let ended = |part: Part| {
-        let own = known.iter().find(|own| (&own.case, own.round) == (&part.case, part.round));
-        own.filter(|_| part.sending_until_ns.is_none()).cloned().unwrap_or(part)
+    let Replayed { table, parts, damage, incomplete_bytes } = replay(plan, &folder.file(journal::FILE), &[], why)?;
+    // With a full disk, the end of a round may be in the manifest but not in the journal.
+    let manifest_parts = std::mem::take(&mut manifest.parts);
+    let complete = |part: Part| {
+        let same = manifest_parts.iter().find(|known| (&known.case, known.round) == (&part.case, part.round));
+        same.filter(|_| part.sending_until_ns.is_none()).cloned().unwrap_or(part)
     };
-    manifest.parts = parts.into_iter().map(ended).collect();
+    manifest.parts = parts.into_iter().map(complete).collect();
     manifest.interrupted = true;
-    let torn = (torn > 0).then(|| format!("{} ends with an incomplete request ({torn} bytes), which is left out", journal::FILE));
-    // A report that was killed may have stored the same notes.
-    for note in [Some(why.to_owned()), damage.note(), torn].into_iter().flatten() {
+    let incomplete = (incomplete_bytes > 0)
+        .then(|| format!("{} ends with an incomplete request ({incomplete_bytes} bytes), which is left out", journal::FILE));
+    // An earlier `report` may have stored the same notes.
+    for note in [Some(why.to_owned()), damage.note(), incomplete].into_iter().flatten() {
         if !manifest.notes.contains(&note) {
             manifest.notes.push(note);
         }
     }
-    Ok((settle_table(table, plan).with_telemetry(readings(folder)?), manifest))
+    Ok((settle_table(table, plan).with_telemetry(stored_telemetry(folder)?), manifest))
 }
 
-/// What was read beside the requests; nothing, where nothing was.
-fn readings(folder: &RunDir) -> Result<Vec<Recorded>, RunError> {
+/// The stored telemetry; empty if there is none.
+fn stored_telemetry(folder: &RunDir) -> Result<Vec<Recorded>, RunError> {
     let path = folder.file(READINGS);
     if !path.exists() {
         return Ok(Vec::new());
@@ -64,38 +66,45 @@ fn readings(folder: &RunDir) -> Result<Vec<Recorded>, RunError> {
     telemetry::read(folder.read(READINGS)?).map_err(|source| RunError::Rows { path, source })
 }
 
-/// What could not be read of the journal, as the notes of the run say it.
-pub fn damage(manifest: &Manifest) -> impl Iterator<Item = &String> {
+/// The notes on damage of the journal.
+pub fn damage_notes(manifest: &Manifest) -> impl Iterator<Item = &String> {
     manifest.notes.iter().filter(|note| note.starts_with(journal::FILE))
 }
 
-/// The outcome of a request, by the index of its case in the plan and its round.
-pub type Placed = (u32, u32, Outcome);
-
-/// What a journal holds.
-pub struct Replayed {
-    /// Its rows, in plan order.
-    pub table: Table,
-    /// Its rounds; those that did not come to their end are cut short by `why`.
-    pub parts: Vec<Part>,
-    /// What of it cannot be read, before its end.
-    pub damage: Damage,
-    /// Bytes at its end that hold no whole record.
-    pub left_out: u64,
+/// The outcome of a request, with its case and round.
+pub struct CaseOutcome {
+    /// Index of the case in the plan.
+    pub case: u32,
+    /// Round, from 0.
+    pub round: u32,
+    /// The outcome.
+    pub outcome: Outcome,
 }
 
-/// The rows of a run with the starts of its open loops marked. A search discards the starts of its probes itself.
+/// The content of a journal.
+pub struct Replayed {
+    /// Rows, in plan order.
+    pub table: Table,
+    /// Rounds; unfinished ones have `why` as the reason.
+    pub parts: Vec<Part>,
+    /// Damage before the last complete record.
+    pub damage: Damage,
+    /// Bytes after the last complete record.
+    pub incomplete_bytes: u64,
+}
+
+/// Marks the ramp-up of open loops in the rows. A capacity search discards that of its probes itself.
 pub fn settle_table(table: Table, plan: &Plan) -> Table {
     if plan.quests.is_empty() { table.mark_starts(&plan.cases) } else { table }
 }
 
-/// Reads the journal of a run. `unwritten`: outcomes that may be missing in it. `why`: what rounds without an end are cut short by.
+/// Reads the journal of a run. `unwritten`: outcomes that may be missing in it; `why`: why rounds did not finish.
 ///
 /// # Errors
-/// It cannot be read.
-pub fn replay(plan: &Plan, journal: &Path, unwritten: &[Placed], why: &str) -> Result<Replayed, RunError> {
-    let mut rows =
-        Replay { plan, builder: Builder::with_cases(plan.cases.iter().map(|case| case.id.as_str())), first: BTreeMap::new() };
+/// The journal cannot be read.
+pub fn replay(plan: &Plan, journal: &Path, unwritten: &[CaseOutcome], why: &str) -> Result<Replayed, RunError> {
+    let builder = Builder::with_cases(plan.cases.iter().map(|case| case.id.as_str()));
+    let mut rows = ReplayedRows { plan, builder, first_measured: BTreeMap::new() };
     let mut parts: Vec<Part> = Vec::new();
     let mut written = HashSet::new();
     let mut reader = journal::Reader::open(journal)?;
@@ -117,37 +126,39 @@ pub fn replay(plan: &Plan, journal: &Path, unwritten: &[Placed], why: &str) -> R
             }
         }
     }
-    let missing = unwritten.iter().filter(|(case, round, own)| !written.contains(&(*case, *round, own.seq, own.turn)));
-    missing.for_each(|(case, round, outcome)| rows.add(*case, *round, outcome));
+    for CaseOutcome { case, round, outcome } in unwritten {
+        if !written.contains(&(*case, *round, outcome.seq, outcome.turn)) {
+            rows.add(*case, *round, outcome);
+        }
+    }
     for part in parts.iter_mut().filter(|part| part.sending_until_ns.is_none()) {
         let Some(index) = plan.cases.iter().position(|case| case.id == part.case) else { continue };
-        let first = rows.first.get(&(index as u32, part.round)).copied();
+        let first = rows.first_measured.get(&(index as u32, part.round)).copied();
         part.measured_from_ns = measured_from(&plan.cases[index], first).0;
     }
-    Ok(Replayed { table: rows.builder.finish(), parts, damage: reader.damage(), left_out: reader.left_out() })
+    Ok(Replayed { table: rows.builder.finish(), parts, damage: reader.damage(), incomplete_bytes: reader.left_out() })
 }
 
-/// What has been read so far.
-struct Replay<'a> {
+/// The rows read so far.
+struct ReplayedRows<'a> {
     plan: &'a Plan,
     builder: Builder,
-    /// When the first measured request of each round was due.
-    first: BTreeMap<(u32, u32), Nanos>,
+    /// Scheduled send time of the first measured request, by case index and round.
+    first_measured: BTreeMap<(u32, u32), Nanos>,
 }
 
-impl Replay<'_> {
+impl ReplayedRows<'_> {
     fn add(&mut self, index: u32, round: u32, outcome: &Outcome) {
         let case = self.plan.cases.get(index as usize).map_or("", |case| case.id.as_str());
         self.builder.push(&Tagged { case, round, shard: 0, outcome });
         if outcome.phase == Phase::Measured {
-            let first = self.first.entry((index, round)).or_insert(outcome.timeline.intended);
+            let first = self.first_measured.entry((index, round)).or_insert(outcome.timeline.intended);
             *first = outcome.timeline.intended.min(*first);
         }
     }
 }
 
-/// The first instant of measuring in one round: the end of a warm-up by time, else that at which the first measured request was
-/// due.
+/// Start of the measurement in a round: the end of a warm-up by time, else the scheduled send time of the first measured request.
 pub fn measured_from(case: &Case, first: Option<Nanos>) -> Nanos {
     match case.load.warmup {
         Warmup::Span(span) => span,
@@ -163,15 +174,15 @@ mod tests {
     use llmscen_scenario::{Input, load};
 
     #[test]
-    fn rows_come_back_in_plan_order_and_those_that_were_not_written_are_added_once() {
+    fn rows_are_read_in_plan_order_and_unwritten_ones_are_added_once() {
         let text = "version: 1\nname: x\ntarget: { url: simulator }\ndataset: { kind: prompt, text: x }\n\
                     load: { concurrency: 1, requests: 9 }\nmatrix: { load.concurrency: [1, 2] }\n";
         let input = Input { path: Path::new("x.yaml"), text: Some(text.into()), env: &BTreeMap::new(), set: &[] };
         let plan = load(&input).unwrap().plan;
         let outcome = |seq: u64, due: u64| {
-            let mut own = Call { seq, model: "m".into(), ..Call::default() }.outcome(Phase::Measured);
-            own.timeline.intended = Nanos(due);
-            own
+            let mut outcome = Call { seq, model: "m".into(), ..Call::default() }.outcome(Phase::Measured);
+            outcome.timeline.intended = Nanos(due);
+            outcome
         };
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join(journal::FILE);
@@ -184,7 +195,7 @@ mod tests {
             writer.append(&Record::Outcome { case, round: 0, outcome: outcome(seq, due) }).unwrap();
         }
         writer.finish().unwrap();
-        let unwritten = [(1, 0, outcome(0, 50)), (1, 0, outcome(1, 60))];
+        let unwritten = [outcome(0, 50), outcome(1, 60)].map(|outcome| CaseOutcome { case: 1, round: 0, outcome });
         let replayed = replay(&plan, &path, &unwritten, "cut").unwrap();
         let cells = |name: &str| {
             let values = replayed.table.values(name, 0..replayed.table.len()).unwrap();
@@ -194,7 +205,7 @@ mod tests {
         assert_eq!(cells("seq"), "Whole(0) Whole(1) Whole(0) Whole(1) Whole(2)");
         assert_eq!(cells("intended_ns"), "Whole(10) Whole(20) Whole(50) Whole(60) Whole(70)");
         let parts: Vec<_> = replayed.parts.iter().map(|part| (part.case == plan.cases[1].id, part.measured_from_ns)).collect();
-        assert_eq!((parts, replayed.left_out), (vec![(true, 50), (false, 10)], 0));
+        assert_eq!((parts, replayed.incomplete_bytes), (vec![(true, 50), (false, 10)], 0));
         assert_eq!(replayed.parts[0].cut_short.as_deref(), Some("cut"));
     }
 }

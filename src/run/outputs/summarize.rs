@@ -1,8 +1,8 @@
-//! From rows to a report: everything that is said is recomputed from what is kept.
+//! Computes the report of a run from its rows and its manifest.
 
-use crate::run::audit::{Audited, caution, unseen_cache};
+use crate::run::audit::{Audited, note_stall, note_unknown_cache};
 use crate::run::outputs::hints::hints;
-use crate::run::search;
+use crate::run::search::search_reports;
 use llmscen_analysis::{CaseFacts, Sample, Table, judge};
 use llmscen_core::chart_data::Pictures;
 use llmscen_core::check::Verdict;
@@ -14,59 +14,64 @@ use llmscen_core::report::{Audit, CaseReport, DatasetEnd, Discarded, OFF_PLAN, R
 use llmscen_core::search::SearchReport;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Cases that are summarized at the same time at the most: each holds the gaps between all of its tokens, several times over.
-const AT_ONCE: usize = 4;
+/// Maximum number of cases that are summarized at the same time: each needs several times the memory of its token gaps.
+const MAX_PARALLEL_CASES: usize = 4;
 
 /// The report of a run from its rows and its manifest. The same input gives the same report.
 pub fn summarize(plan: &Plan, table: &Table, manifest: &Manifest) -> Report {
-    let searches = search::reports(plan, table, manifest);
-    let cases = side_by_side(&cases_that_ran(plan, manifest), |case| summarize_with_stages(plan, case, table, manifest));
-    conclude(plan, manifest.clone(), cases.into_iter().flatten().collect(), searches)
+    let searches = search_reports(plan, table, manifest);
+    let cases = map_in_parallel(&cases_that_ran(plan, manifest), |case| summarize_with_stages(plan, case, table, manifest));
+    build_report(plan, manifest.clone(), cases.into_iter().flatten().collect(), searches)
 }
 
-/// The cases of a run: a search probes some of the loads that it could have probed, and the others are none.
+/// The cases of a run. In a capacity search, these are the probed loads.
 pub(crate) fn cases_that_ran<'a>(plan: &'a Plan, manifest: &Manifest) -> Vec<&'a Case> {
     let ran = |case: &&Case| plan.quests.is_empty() || manifest.parts.iter().any(|part| part.case == case.id);
     plan.cases.iter().filter(ran).collect()
 }
 
-/// The report of these cases and searches, with the verdict on all of them.
-pub(crate) fn conclude(plan: &Plan, manifest: Manifest, mut cases: Vec<CaseReport>, searches: Vec<SearchReport>) -> Report {
+/// The report of a run from those of its cases and searches.
+pub(crate) fn build_report(plan: &Plan, manifest: Manifest, mut cases: Vec<CaseReport>, searches: Vec<SearchReport>) -> Report {
     let verdict = match &manifest.error {
         Some(_) => RunVerdict::Error,
         None if searches.is_empty() => judge::run_verdict(&cases),
         None => judge::search_verdict(&searches, &cases),
     };
     if verdict == RunVerdict::Error && !manifest.interrupted {
-        cases.iter_mut().for_each(without_success);
+        cases.iter_mut().for_each(reject_without_success);
     }
     let exit_code = judge::exit_code(verdict, manifest.interrupted);
     let hints = hints(plan, &manifest, &cases, verdict);
     Report { description: plan.description.clone(), manifest, verdict, exit_code, audit: plan.audit, cases, searches, hints }
 }
 
-/// What `work` makes of each item, in their order, on several threads. No item knows of another one, so how many there are changes
-/// nothing but the time.
-fn side_by_side<T: Sync, R: Send>(items: &[T], work: impl Fn(&T) -> R + Sync) -> Vec<R> {
-    let threads = std::thread::available_parallelism().map_or(1, usize::from).min(AT_ONCE).min(items.len());
+/// Maps the items on several threads. The order of the results is that of the items.
+fn map_in_parallel<T: Sync, R: Send>(items: &[T], work: impl Fn(&T) -> R + Sync) -> Vec<R> {
+    let threads = std::thread::available_parallelism().map_or(1, usize::from).min(MAX_PARALLEL_CASES).min(items.len());
     let next = AtomicUsize::new(0);
-    let taken = || std::iter::from_fn(|| Some(next.fetch_add(1, Ordering::Relaxed)).filter(|place| *place < items.len()));
-    let some = || taken().filter_map(|place| Some((place, work(items.get(place)?)))).collect::<Vec<_>>();
-    let mut done = std::thread::scope(|scope| {
-        // Where the system gives no thread, those that there are do its work.
-        let spawned = (1..threads).map_while(|_| std::thread::Builder::new().spawn_scoped(scope, some).ok());
-        let running: Vec<_> = spawned.collect();
-        let mut done = some();
-        for thread in running {
-            done.extend(thread.join().unwrap_or_else(|broken| std::panic::resume_unwind(broken)));
+    let work_on_items = || {
+        let mut results = Vec::new();
+        loop {
+            let index = next.fetch_add(1, Ordering::Relaxed);
+            let Some(item) = items.get(index) else { return results };
+            results.push((index, work(item)));
         }
-        done
+    };
+    let mut results = std::thread::scope(|scope| {
+        // If the system provides no more threads, the existing ones do the work.
+        let spawned = (1..threads).map_while(|_| std::thread::Builder::new().spawn_scoped(scope, work_on_items).ok());
+        let running: Vec<_> = spawned.collect();
+        let mut results = work_on_items();
+        for thread in running {
+            results.extend(thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
+        }
+        results
     });
-    done.sort_by_key(|(place, _)| *place);
-    done.into_iter().map(|(_, result)| result).collect()
+    results.sort_by_key(|(index, _)| *index);
+    results.into_iter().map(|(_, result)| result).collect()
 }
 
-/// What `work` makes of a case, and then of each of its stages; for a stage it gets the result of the case.
+/// Calls `work` for a case and then for each of its stages; for a stage, with the result of the case.
 pub(crate) fn with_stages<T>(
     case: &Case,
     table: &Table,
@@ -74,39 +79,39 @@ pub(crate) fn with_stages<T>(
     work: impl Fn(&Table, &CaseFacts<'_>, Option<&T>) -> T,
 ) -> Vec<T> {
     let parts: Vec<Part> = manifest.parts.iter().filter(|part| part.case == case.id).cloned().collect();
-    let whole = work(table, &CaseFacts { case, parts: &parts, until: None }, None);
+    let case_result = work(table, &CaseFacts { case, parts: &parts, until: None }, None);
     let stages: Vec<T> = case
         .stages()
         .into_iter()
         .map(|stage| {
             let parts: Vec<Part> = parts.iter().map(|part| restrict_to_stage(part, &stage)).collect();
             let facts = CaseFacts { case: &stage.case, parts: &parts, until: Some(stage.until) };
-            work(&table.stage_rows(&case.id, &stage), &facts, Some(&whole))
+            work(&table.stage_rows(&case.id, &stage), &facts, Some(&case_result))
         })
         .collect();
-    std::iter::once(whole).chain(stages).collect()
+    std::iter::once(case_result).chain(stages).collect()
 }
 
 fn summarize_with_stages(plan: &Plan, case: &Case, table: &Table, manifest: &Manifest) -> Vec<CaseReport> {
-    let mut reports = with_stages(case, table, manifest, |table, facts, whole: Option<&CaseReport>| {
-        summarize_case(plan, table, facts, whole.map_or(&[], |whole| &whole.audit.reasons))
+    let mut reports = with_stages(case, table, manifest, |table, facts, case_report: Option<&CaseReport>| {
+        summarize_case(plan, table, facts, case_report.map_or(&[], |report| &report.audit.reasons))
     });
     mark_judged_elsewhere(reports.iter_mut());
-    match failure(plan, case, manifest) {
-        Some(failure) => failure.applied(case, reports),
-        None => reports,
+    if let Some(failure) = CaseFailure::find(plan, case, manifest) {
+        failure.reject_unfinished(case, &mut reports);
     }
+    reports
 }
 
-/// Marks those of a case and its stages that have no objectives where another one has some.
+/// Marks the reports without objectives among those of a case and its stages, if another one has objectives.
 pub(crate) fn mark_judged_elsewhere<'a>(reports: impl Iterator<Item = &'a mut CaseReport>) {
-    let mut all: Vec<&mut CaseReport> = reports.collect();
-    if all.iter().any(|own| !own.verdicts.is_empty()) {
-        all.iter_mut().for_each(|own| own.judged_elsewhere = own.verdicts.is_empty());
+    let mut reports: Vec<&mut CaseReport> = reports.collect();
+    if reports.iter().any(|report| !report.verdicts.is_empty()) {
+        reports.iter_mut().for_each(|report| report.judged_elsewhere = report.verdicts.is_empty());
     }
 }
 
-/// A part of a case as one of its stage.
+/// A part of a case, restricted to one of its stages.
 fn restrict_to_stage(part: &Part, stage: &Excerpt) -> Part {
     Part {
         case: stage.case.id.clone(),
@@ -116,7 +121,7 @@ fn restrict_to_stage(part: &Part, stage: &Excerpt) -> Part {
     }
 }
 
-/// A case, or a stage, as it was measured and what was ruled of it.
+/// A case or a stage with its sample, audit and verdicts.
 pub(crate) struct Judged {
     pub sample: Sample,
     pub audit: Audit,
@@ -125,55 +130,53 @@ pub(crate) struct Judged {
     pub saturated: Option<Saturated>,
 }
 
-/// Judges a case, or a stage, which did not happen as planned where the `whole` did not.
-pub(crate) fn judge_case(plan: &Plan, table: &Table, facts: &CaseFacts<'_>, whole: &[String]) -> Judged {
-    let (case, parts) = (facts.case, facts.parts.iter().collect::<Vec<_>>());
+/// Judges a case or a stage. `inherited`: for a stage, why its case is invalid; deviations from the plan apply to the stage too.
+pub(crate) fn judge_case(plan: &Plan, table: &Table, facts: &CaseFacts<'_>, inherited: &[String]) -> Judged {
+    let case = facts.case;
+    let parts: Vec<&Part> = facts.parts.iter().collect();
     let sample = llmscen_analysis::sample_case(table, facts);
     let rounds = if plan.quests.is_empty() { plan.rounds } else { parts.len() as u32 };
     let audited = Audited { case, parts: &parts, rounds, sample: &sample, limits: &plan.audit, seed: plan.seed };
     let (mut audit, mut findings) = audited.examine();
-    let off_plan = whole.iter().filter(|reason| reason.starts_with(OFF_PLAN) && !audit.reasons.contains(reason));
-    let inherited: Vec<String> = off_plan.cloned().collect();
-    findings.all.extend(inherited.iter().cloned());
-    audit.reasons.extend(inherited);
+    let is_new = |reason: &&String| reason.starts_with(OFF_PLAN) && !audit.reasons.contains(reason);
+    let off_plan: Vec<String> = inherited.iter().filter(is_new).cloned().collect();
+    findings.invalidating.extend(off_plan.iter().cloned());
+    audit.reasons.extend(off_plan);
     audit.valid = audit.reasons.is_empty();
-    let each = |part: &Part| llmscen_analysis::sample_round(table, facts, part.round);
+    let (verdicts, objectives) = audited.verdicts(table, facts, &findings);
+    audit.objectives = objectives;
     let restarted = Part::restarted(facts.parts);
-    let rounds = if restarted { facts.parts.iter().map(each).collect() } else { Vec::new() };
-    let verdicts: Vec<Verdict>;
-    (verdicts, audit.objectives) = audited.verdicts((table, facts), &findings);
-    let verdicts = verdicts.into_iter().map(|verdict| judge::confirm_by_rounds(verdict, &rounds)).collect();
-    let (aborted, saturated) = endings(&parts);
-    let verdicts = match &aborted {
-        Some(lost) => judge::aborted_verdicts(verdicts, lost),
-        None => verdicts,
-    };
+    let round_sample = |part: &Part| llmscen_analysis::sample_round(table, facts, part.round);
+    let round_samples = if restarted { facts.parts.iter().map(round_sample).collect() } else { Vec::new() };
+    let mut verdicts: Vec<Verdict> = verdicts.into_iter().map(|verdict| judge::confirm_by_rounds(verdict, &round_samples)).collect();
+    let aborted = first_ending(&parts, |ending| if let Ending::Aborted(aborted) = ending { Some(aborted) } else { None });
+    let saturated = first_ending(&parts, |ending| if let Ending::Saturated(saturated) = ending { Some(saturated) } else { None });
+    if let Some(aborted) = &aborted {
+        verdicts = judge::aborted_verdicts(verdicts, aborted);
+    }
     Judged { sample, audit, verdicts, aborted, saturated }
 }
 
-/// The report of a case, or of a stage; `whole`: why the case that it is a stage of is not sound.
-fn summarize_case(plan: &Plan, table: &Table, facts: &CaseFacts<'_>, whole: &[String]) -> CaseReport {
-    let (case, parts) = (facts.case, facts.parts.iter().collect::<Vec<_>>());
-    let Judged { sample, audit, verdicts, aborted, saturated } = judge_case(plan, table, facts, whole);
+/// The report of a case or of a stage. `inherited`: for a stage, why its case is invalid.
+fn summarize_case(plan: &Plan, table: &Table, facts: &CaseFacts<'_>, inherited: &[String]) -> CaseReport {
+    let case = facts.case;
+    let parts: Vec<&Part> = facts.parts.iter().collect();
+    let is_stage = facts.until.is_some();
+    let Judged { sample, audit, verdicts, aborted, saturated } = judge_case(plan, table, facts, inherited);
     let (load_value, load_axis) = case.load.shape.size();
     let repeats = llmscen_analysis::round_variances(&sample, &case.load.shape);
     let groups = llmscen_analysis::group_reports(case, &sample);
     let local: Vec<LocalPart> = parts.iter().filter_map(|part| part.local.clone()).collect();
-    // The stamps of a model in this process are its own thread's: no stall of a worker thread is in them.
-    let caution = caution(&audit, &sample).filter(|_| local.is_empty());
-    let unseen = unseen_cache(&audit, case).filter(|_| facts.until.is_none());
     let discarded = llmscen_analysis::discarded_start(table, &case.id);
     let dataset_end = dataset_end(facts, &sample, discarded);
-    let ended = dataset_end.map(|end| format!("{}.", end.to_string().replacen('t', "T", 1)));
-    let start = discarded.map(|own| {
-        let (requests, seconds) = (own.requests, own.seconds);
-        format!(
-            "The first {requests} requests ({seconds:.1} s) are not measured: the server started empty (MSER-5). Set `load.warmup` to \
-             choose the start."
-        )
-    });
-    let told =
-        ended.into_iter().chain(start).chain(notes(table, facts, &parts)).chain(llmscen_report::repeats::remarks(&repeats));
+    let mut notes: Vec<String> = dataset_end.map(|end| format!("{}.", capitalize(&end.to_string()))).into_iter().collect();
+    notes.extend(discarded.as_ref().map(note_discarded));
+    notes.extend(parts.iter().filter_map(|part| note_ending(part.ending.as_ref()?)));
+    notes.extend(llmscen_analysis::token_notes(table, facts));
+    notes.extend(llmscen_report::repeats::remarks(&repeats));
+    // A local model takes its own timestamps, which stalls of worker threads do not affect.
+    notes.extend(note_stall(&audit, &sample).filter(|_| local.is_empty()));
+    notes.extend(note_unknown_cache(&audit, case).filter(|_| !is_stage));
     CaseReport {
         judged_elsewhere: false,
         id: case.id.clone(),
@@ -189,10 +192,10 @@ fn summarize_case(plan: &Plan, table: &Table, facts: &CaseFacts<'_>, whole: &[St
         token_source: llmscen_analysis::token_source(table, &case.id),
         prompt_lengths: llmscen_analysis::prompt_lengths(table, &case.id),
         failures: llmscen_analysis::failure_examples(table, facts),
-        // What a stage looks like over time is seen in the whole.
-        timelines: if facts.until.is_some() { Timelines::default() } else { llmscen_analysis::timelines(table, facts) },
-        pictures: if facts.until.is_some() { Pictures::default() } else { llmscen_analysis::chart_data(table, facts) },
-        notes: told.chain(caution).chain(unseen).collect(),
+        // The report of the case shows stages over time.
+        timelines: if is_stage { Timelines::default() } else { llmscen_analysis::timelines(table, facts) },
+        pictures: if is_stage { Pictures::default() } else { llmscen_analysis::chart_data(table, facts) },
+        notes,
         repeats,
         counts: sample.counts,
         scalars: sample.scalars,
@@ -210,87 +213,94 @@ fn summarize_case(plan: &Plan, table: &Table, facts: &CaseFacts<'_>, whole: &[St
     }
 }
 
-/// Where the data ended a case before the requests that its load asks for. A stage's case has that.
+/// The end of the dataset, if it came before the end of the load. Reported for the case, not for its stages.
 fn dataset_end(facts: &CaseFacts<'_>, sample: &Sample, discarded: Option<Discarded>) -> Option<DatasetEnd> {
     let measured = sample.requests.iter().filter(|request| request.turn() == 0).count() as u64;
-    let after = measured + discarded.map_or(0, |own| own.requests);
+    let after = measured + discarded.map_or(0, |discarded| discarded.requests);
     let planned = facts.case.load.requests.map(|requests| requests * facts.parts.len() as u64);
     let ended = facts.until.is_none() && facts.parts.iter().any(|part| part.dataset_ended);
     (ended && planned.is_none_or(|planned| after < planned)).then_some(DatasetEnd { after, planned })
 }
 
-/// The limit by whose loss a case was given up, and where its arrivals outran the server: the first of each.
-fn endings(parts: &[&Part]) -> (Option<Aborted>, Option<Saturated>) {
-    let all = || parts.iter().filter_map(|part| part.ending.as_ref());
-    let aborted = all().find_map(|ending| if let Ending::Aborted(lost) = ending { Some(lost.clone()) } else { None });
-    let saturated = all().find_map(|ending| if let Ending::Saturated(seen) = ending { Some(seen.clone()) } else { None });
-    (aborted, saturated)
+/// The first ending of a part that `select` accepts.
+fn first_ending<T: Clone>(parts: &[&Part], select: impl Fn(&Ending) -> Option<&T>) -> Option<T> {
+    parts.iter().filter_map(|part| part.ending.as_ref()).find_map(select).cloned()
 }
 
-/// Why rounds ended as they did, and what is to be known of the counts.
-fn notes(table: &Table, facts: &CaseFacts<'_>, parts: &[&Part]) -> Vec<String> {
-    let said = |part: &&Part| match part.ending.as_ref()? {
-        Ending::Aborted(lost) => {
-            Some(format!("`{}`: {lost}. Requests that were cut off then are no part of any figure.", lost.expr))
+fn capitalize(text: &str) -> String {
+    let mut characters = text.chars();
+    characters.next().map(|first| first.to_uppercase().chain(characters).collect()).unwrap_or_default()
+}
+
+fn note_discarded(discarded: &Discarded) -> String {
+    let Discarded { requests, seconds, .. } = discarded;
+    format!(
+        "The first {requests} requests ({seconds:.1} s) are not measured: the server started empty (MSER-5). Set `load.warmup` to \
+         choose the start."
+    )
+}
+
+/// Why a round ended early, and which requests the metrics exclude.
+fn note_ending(ending: &Ending) -> Option<String> {
+    let cancelled = "Requests that were cancelled then are not part of any metric.";
+    Some(match ending {
+        Ending::Aborted(aborted) => format!("`{}`: {aborted}. {cancelled}", aborted.expr),
+        Ending::Saturated(saturated) => {
+            format!("{saturated}. Arrivals that were not sent after that are not part of any metric.")
         }
-        Ending::Saturated(seen) => Some(format!("{seen}. Arrivals that were not sent then are no part of any figure.")),
-        Ending::TargetLost(lost) => Some(format!("{lost}. Requests that were cancelled then are not part of any metric.")),
-        Ending::AllFailed(failed) => Some(format!("{failed}. Requests that were cancelled then are not part of any metric.")),
-    };
-    parts.iter().filter_map(said).chain(llmscen_analysis::token_notes(table, facts)).collect()
+        Ending::TargetLost(lost) => format!("{lost}. {cancelled}"),
+        Ending::AllFailed(failed) => format!("{failed}. {cancelled}"),
+    })
 }
 
-/// Why a case was not measured to its end.
-pub struct Failure<'a> {
+/// Why a case did not finish, other than by a signal.
+struct CaseFailure<'a> {
     why: &'a str,
-    /// When the case ended by its own decision, in seconds after the start of its only round: stages that were over by then
-    /// are whole.
+    /// End of its only round in seconds, if the round itself decided to end: stages that were over by then are complete.
     ended_s: Option<f64>,
 }
 
-/// Why this case was not measured to its end, where something other than a signal is the reason.
-pub fn failure<'a>(plan: &Plan, case: &Case, manifest: &'a Manifest) -> Option<Failure<'a>> {
-    let own: Vec<&Part> = manifest.parts.iter().filter(|part| part.case == case.id).collect();
-    let decided = |part: &&Part| part.ending.as_ref().is_some_and(Ending::ends_case);
-    let cut = own.iter().any(|part| part.cut_short.is_some());
-    let short = plan.quests.is_empty() && own.len() < plan.rounds as usize && !own.iter().any(decided);
-    let named = manifest.failed.iter().find(|failed| failed.case == case.id).map(|failed| failed.why.as_str());
-    let why = named.or(manifest.error.as_deref().filter(|_| (cut || short) && !manifest.interrupted))?;
-    let ended_s = match own.as_slice() {
-        [Part { ending: Some(Ending::TargetLost(lost)), .. }] => Some(lost.at_s),
-        [Part { ending: Some(Ending::AllFailed(failed)), .. }] => Some(failed.at_s),
-        _ => None,
-    };
-    Some(Failure { why, ended_s: ended_s.filter(|_| plan.rounds == 1) })
-}
+impl<'a> CaseFailure<'a> {
+    fn find(plan: &Plan, case: &Case, manifest: &'a Manifest) -> Option<CaseFailure<'a>> {
+        let parts: Vec<&Part> = manifest.parts.iter().filter(|part| part.case == case.id).collect();
+        let ends_case = |part: &&Part| part.ending.as_ref().is_some_and(Ending::ends_case);
+        let is_cut = parts.iter().any(|part| part.cut_short.is_some());
+        let lacks_rounds = plan.quests.is_empty() && parts.len() < plan.rounds as usize && !parts.iter().any(ends_case);
+        let failed = manifest.failed.iter().find(|failed| failed.case == case.id).map(|failed| failed.why.as_str());
+        let run_error = manifest.error.as_deref().filter(|_| (is_cut || lacks_rounds) && !manifest.interrupted);
+        let ended_s = match parts.as_slice() {
+            [Part { ending: Some(Ending::TargetLost(lost)), .. }] => Some(lost.at_s),
+            [Part { ending: Some(Ending::AllFailed(failed)), .. }] => Some(failed.at_s),
+            _ => None,
+        };
+        Some(CaseFailure { why: failed.or(run_error)?, ended_s: ended_s.filter(|_| plan.rounds == 1) })
+    }
 
-impl Failure<'_> {
-    /// The reports of the case and of its stages, without verdicts on what was not measured whole.
-    pub fn applied(&self, case: &Case, mut reports: Vec<CaseReport>) -> Vec<CaseReport> {
-        let until = case.stages().into_iter().map(|stage| stage.until.secs());
-        let whole = until.map(|until| self.ended_s.is_some_and(|ended| until <= ended));
-        for (report, whole) in reports.iter_mut().zip(std::iter::once(false).chain(whole)) {
-            if !whole {
+    /// Removes the verdicts of the case and of its unfinished stages.
+    fn reject_unfinished(&self, case: &Case, reports: &mut [CaseReport]) {
+        let stage_ends = case.stages().into_iter().map(|stage| stage.until.secs());
+        let is_finished = stage_ends.map(|end| self.ended_s.is_some_and(|ended| end <= ended));
+        for (report, is_finished) in reports.iter_mut().zip(std::iter::once(false).chain(is_finished)) {
+            if !is_finished {
                 reject(report, self.why);
             }
         }
-        reports
     }
 }
 
-/// The report of a case without a single success, in a run that failed by it; a reason that was found before stays.
-pub fn without_success(report: &mut CaseReport) {
-    let explained = |verdict: &Verdict| verdict.note.as_deref().is_some_and(|note| note.starts_with("not measured: "));
-    let dead = report.counts.scheduled > 0 && report.counts.ok + report.counts.abandoned == 0;
-    if dead && !report.verdicts.iter().any(explained) {
+/// Removes the verdicts of a case without any success, in a run that failed by it. An earlier reason stays.
+fn reject_without_success(report: &mut CaseReport) {
+    let has_reason = |verdict: &Verdict| verdict.note.as_deref().is_some_and(|note| note.starts_with("not measured: "));
+    let no_success = report.counts.scheduled > 0 && report.counts.ok + report.counts.abandoned == 0;
+    if no_success && !report.verdicts.iter().any(has_reason) {
         reject(report, "no request succeeded");
     }
 }
 
 fn reject(report: &mut CaseReport, why: &str) {
-    let some = report.counts.ok + report.counts.abandoned > 0;
-    report.verdicts = judge::unmeasured_verdicts(std::mem::take(&mut report.verdicts), some, why);
-    // The headline names the reason, and it is not a fault of the load generator.
+    let has_success = report.counts.ok + report.counts.abandoned > 0;
+    report.verdicts = judge::unmeasured_verdicts(std::mem::take(&mut report.verdicts), has_success, why);
+    // The headline names the reason, which is not a fault of the load generator.
     report.audit.reasons.retain(|reason| !reason.starts_with(OFF_PLAN));
     report.audit.valid = report.audit.reasons.is_empty();
 }
@@ -317,9 +327,9 @@ mod tests {
         };
         let mut judged = [case(Vec::new()), case(vec![verdict])];
         mark_judged_elsewhere(judged.iter_mut());
-        assert_eq!(judged.map(|own| (own.judged_elsewhere, own.is_invalid())), [(true, false), (false, false)]);
+        assert_eq!(judged.map(|report| (report.judged_elsewhere, report.is_invalid())), [(true, false), (false, false)]);
         let mut unjudged = [case(Vec::new()), case(Vec::new())];
         mark_judged_elsewhere(unjudged.iter_mut());
-        assert_eq!(unjudged.map(|own| own.is_invalid()), [true; 2]);
+        assert_eq!(unjudged.map(|report| report.is_invalid()), [true; 2]);
     }
 }

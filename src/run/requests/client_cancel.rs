@@ -1,4 +1,4 @@
-//! Users who leave before their answer is complete.
+//! Users who cancel their requests (`request.cancel`).
 
 use crate::run::requests::RequestPosition;
 use llmscen_core::request::{Cancel, Departure, Leave};
@@ -9,23 +9,22 @@ use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use serde_json::{Map, Value};
 
-/// When the user of a request leaves; None: not before the end. The same seed and number in its
-/// class give the same answer. `fields` is the
-/// dataset's row; where it lacks the number of tokens that it should hold, its user stays.
+/// When the user of a request cancels it; None: never. The same seed and number within the class give the same result. `fields`:
+/// the dataset row; without a token count in it, the request is not cancelled.
 pub fn draw_client_cancel(
     cancel: Option<&Cancel>,
     seed: Seed,
-    place: RequestPosition,
+    position: RequestPosition,
     fields: &Map<String, Value>,
 ) -> Option<Leave> {
     let Cancel { share, when } = cancel?;
     let seed = seed.child("cancel");
-    let mut rng = ChaCha8Rng::seed_from_u64(seed.child(place.number).child(u64::from(place.turn)).0);
+    let mut rng = ChaCha8Rng::seed_from_u64(seed.child(position.number).child(u64::from(position.turn)).0);
     if !rng.random_bool(share.clamp(0.0, 1.0)) {
         return None;
     }
     match when {
-        Departure::After(own) => Some(Leave::After(wait(*own, seed, place.number, place.turn))),
+        Departure::After(time) => Some(Leave::After(wait(*time, seed, position.number, position.turn))),
         Departure::Tokens(quantity) => draw(quantity, fields, &mut rng).filter(|n| *n >= 1).map(Leave::Tokens),
     }
 }
@@ -51,7 +50,7 @@ mod tests {
     }
 
     #[test]
-    fn the_share_leaves_and_the_same_seed_draws_the_same() {
+    fn the_share_cancels_and_the_same_seed_draws_the_same() {
         let when = || Departure::Tokens(Quantity::Uniform { low: 3, high: 9 });
         let left = drawn(0.05, when(), 1);
         let share = left.iter().flatten().count() as f64 / left.len() as f64;
@@ -62,10 +61,10 @@ mod tests {
     }
 
     #[test]
-    fn times_are_drawn_and_a_row_without_its_number_keeps_its_user() {
+    fn times_are_drawn_and_a_row_without_its_token_count_is_not_cancelled() {
         let span = Nanos::from_millis(20);
         assert_eq!(drawn(1.0, Departure::After(Wait::Fixed(span)), 1)[7], Some(Leave::After(span)));
-        let of = |fields: Value| {
+        let drawn_for = |fields: Value| {
             let cancel = Cancel { share: 1.0, when: Departure::Tokens(Quantity::Item("read".into())) };
             draw_client_cancel(
                 Some(&cancel),
@@ -74,7 +73,7 @@ mod tests {
                 fields.as_object().unwrap(),
             )
         };
-        assert_eq!(of(serde_json::json!({ "read": 12 })), Some(Leave::Tokens(12)));
-        assert_eq!((of(serde_json::json!({ "read": 0 })), of(serde_json::json!({}))), (None, None));
+        assert_eq!(drawn_for(serde_json::json!({ "read": 12 })), Some(Leave::Tokens(12)));
+        assert_eq!((drawn_for(serde_json::json!({ "read": 0 })), drawn_for(serde_json::json!({}))), (None, None));
     }
 }

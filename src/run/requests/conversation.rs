@@ -1,4 +1,4 @@
-//! A session as a conversation: what was said, and what is said next.
+//! The conversation of a session: its messages so far and the next prompt.
 
 use llmscen_core::api::Api;
 use llmscen_core::prompt::{Prompt, Session};
@@ -6,56 +6,56 @@ use llmscen_protocols::Message;
 use llmscen_scenario::render::spoken;
 use serde_json::{Value, json};
 
-/// One session's conversation up to a turn.
+/// The conversation of one session up to a turn.
 #[derive(Debug)]
 pub struct Conversation {
     turns: std::vec::IntoIter<Prompt>,
-    /// Everything so far, replies among it. The case's own system message is not: the template puts it in front.
-    said: Vec<Value>,
+    /// All messages so far, replies included. The template adds the system message of the case.
+    messages: Vec<Value>,
     api: Api,
     model: Option<String>,
     group: Option<String>,
 }
 
-/// Readies a session's first turn: where the data names a system message, it becomes the first of its messages.
-pub fn opening(mut first: Prompt) -> Prompt {
+/// The first turn of a session as it is sent: a system message of the dataset becomes its first message.
+pub fn prepare_first_turn(mut first: Prompt) -> Prompt {
     if let Some(system) = first.system.as_deref().filter(|_| first.body.is_none()) {
-        let mut messages = own(&first);
-        preside(&mut messages, system);
+        let mut messages = messages_of(&first);
+        set_system_message(&mut messages, system);
         first.messages = Some(messages);
     }
     first
 }
 
 impl Conversation {
-    /// The conversation in a protocol when the first turn is out. None where the session has no turn.
+    /// The conversation after the first turn; None if the session has no turn.
     pub fn begin(session: Session, api: Api) -> Option<Conversation> {
         let mut turns = session.turns.into_iter();
-        let first = opening(turns.next()?);
-        Some(Conversation { said: own(&first), turns, api, model: first.model, group: first.group })
+        let first = prepare_first_turn(turns.next()?);
+        Some(Conversation { messages: messages_of(&first), turns, api, model: first.model, group: first.group })
     }
 
-    /// The next turn with the whole conversation in front of it; None: there is no further turn.
+    /// The next turn, with all messages before it; None after the last turn.
     pub fn next(&mut self, reply: &Message, keep_reasoning: bool) -> Option<Prompt> {
         let mut prompt = self.turns.next()?;
-        let reply = message(reply, keep_reasoning);
-        // Lists become the protocol's own when they are placed; a whole body holds them as they are sent.
+        let reply = reply_message(reply, keep_reasoning);
+        // The renderer converts a list of messages to the form of the protocol. A complete body must already have that form.
         match prompt.body {
-            Some(_) => self.said.extend(spoken(self.api, vec![reply])),
-            None => self.said.push(reply),
+            Some(_) => self.messages.extend(spoken(self.api, vec![reply])),
+            None => self.messages.push(reply),
         }
-        let mut own = own(&prompt);
-        // A dataset that puts the case's system message in front of every list does not say it twice.
-        if own.first().is_some_and(|first| is_system(first) && self.said.first() == Some(first)) {
-            own.remove(0);
+        let mut added = messages_of(&prompt);
+        // A dataset may repeat the system message in every turn.
+        if added.first().is_some_and(|first| is_system(first) && self.messages.first() == Some(first)) {
+            added.remove(0);
         }
-        self.said.extend(own);
+        self.messages.extend(added);
         if let Some(system) = &prompt.system {
-            preside(&mut self.said, system);
+            set_system_message(&mut self.messages, system);
         }
         match prompt.body.as_mut() {
-            Some(body) => _ = body.insert("messages".to_owned(), Value::Array(self.said.clone())),
-            None => prompt.messages = Some(self.said.clone()),
+            Some(body) => _ = body.insert("messages".to_owned(), Value::Array(self.messages.clone())),
+            None => prompt.messages = Some(self.messages.clone()),
         }
         prompt.model = prompt.model.or_else(|| self.model.clone());
         prompt.group = prompt.group.or_else(|| self.group.clone());
@@ -63,8 +63,8 @@ impl Conversation {
     }
 }
 
-/// What a turn adds to the conversation of its own.
-fn own(prompt: &Prompt) -> Vec<Value> {
+/// The messages that a turn adds to the conversation.
+fn messages_of(prompt: &Prompt) -> Vec<Value> {
     let body = prompt.body.as_ref().and_then(|body| body.get("messages")).and_then(Value::as_array);
     match prompt.messages.as_ref().or(body) {
         Some(messages) => messages.clone(),
@@ -72,9 +72,9 @@ fn own(prompt: &Prompt) -> Vec<Value> {
     }
 }
 
-/// A reply as a message of its conversation, in the chat's shape but for its calls, which stay as its protocol gave them.
-/// One that only calls tools has no content, as such replies themselves say it.
-fn message(reply: &Message, keep_reasoning: bool) -> Value {
+/// A reply as a chat message; tool calls keep the form of their protocol. The content of a reply that only calls tools is null, as in
+/// the reply itself.
+fn reply_message(reply: &Message, keep_reasoning: bool) -> Value {
     let calls = !reply.tool_calls.is_null();
     let content = if calls && reply.content.is_empty() { Value::Null } else { json!(reply.content) };
     let mut message = json!({ "role": "assistant", "content": content });
@@ -87,7 +87,7 @@ fn message(reply: &Message, keep_reasoning: bool) -> Value {
     message
 }
 
-fn preside(messages: &mut Vec<Value>, system: &str) {
+fn set_system_message(messages: &mut Vec<Value>, system: &str) {
     let message = json!({ "role": "system", "content": system });
     match messages.first_mut().filter(|first| is_system(first)) {
         Some(first) => *first = message,
@@ -103,7 +103,7 @@ fn is_system(message: &Value) -> bool {
 mod tests {
     use super::*;
 
-    fn says(text: &str) -> Prompt {
+    fn user_turn(text: &str) -> Prompt {
         Prompt { text: text.into(), ..Prompt::default() }
     }
 
@@ -116,26 +116,26 @@ mod tests {
     }
 
     #[test]
-    fn a_turn_holds_everything_that_was_said_before_it() {
+    fn a_turn_has_all_messages_before_it() {
         let tool = json!({ "role": "tool", "tool_call_id": "1", "content": "22 C" });
         let third = Prompt { messages: Some(vec![tool.clone()]), ..Prompt::default() };
         let mut conversation =
-            Conversation::begin(Session { turns: vec![says("a"), says("b"), third] }, Api::OpenaiChat).unwrap();
+            Conversation::begin(Session { turns: vec![user_turn("a"), user_turn("b"), third] }, Api::OpenaiChat).unwrap();
         let [a, b] = ["a", "b"].map(|text| json!({ "role": "user", "content": text }));
         let one = json!({ "role": "assistant", "content": "1 \"é\"\n" });
         assert_eq!(messages(conversation.next(&reply("1 \"é\"\n"), false)), json!([a, one, b]));
         let calls = json!([{ "id": "1", "type": "function", "function": { "name": "f", "arguments": "{}" } }]);
         let two = Message { tool_calls: calls.clone(), ..reply("") };
-        let said = json!({ "role": "assistant", "content": null, "reasoning_content": "hm", "tool_calls": calls });
-        assert_eq!(messages(conversation.next(&two, true)), json!([a, one, b, said, tool]));
+        let assistant = json!({ "role": "assistant", "content": null, "reasoning_content": "hm", "tool_calls": calls });
+        assert_eq!(messages(conversation.next(&two, true)), json!([a, one, b, assistant, tool]));
         assert_eq!(conversation.next(&reply(""), false), None);
     }
 
     #[test]
-    fn a_system_message_of_the_data_stands_from_its_turn_on() {
-        let with = |text: &str, system: Option<&str>| Prompt { system: system.map(str::to_owned), ..says(text) };
-        let turns = vec![with("a", Some("one")), says("b"), with("c", Some("two"))];
-        assert_eq!(opening(turns[0].clone()).messages.unwrap()[0], json!({ "role": "system", "content": "one" }));
+    fn a_system_message_of_the_dataset_applies_from_its_turn_on() {
+        let with = |text: &str, system: Option<&str>| Prompt { system: system.map(str::to_owned), ..user_turn(text) };
+        let turns = vec![with("a", Some("one")), user_turn("b"), with("c", Some("two"))];
+        assert_eq!(prepare_first_turn(turns[0].clone()).messages.unwrap()[0], json!({ "role": "system", "content": "one" }));
         let mut conversation = Conversation::begin(Session { turns }, Api::OpenaiChat).unwrap();
         let system = |prompt: Option<Prompt>| {
             let all = messages(prompt);
@@ -147,16 +147,16 @@ mod tests {
     }
 
     #[test]
-    fn a_system_message_that_every_turn_repeats_is_said_once() {
+    fn a_system_message_that_every_turn_repeats_is_sent_once() {
         let (system, user) = (json!({ "role": "system", "content": "s" }), json!({ "role": "user", "content": "u" }));
         let turn = Prompt { messages: Some(vec![system.clone(), user.clone()]), ..Prompt::default() };
         let mut conversation = Conversation::begin(Session { turns: vec![turn.clone(), turn] }, Api::OpenaiChat).unwrap();
-        let said = json!({ "role": "assistant", "content": "r" });
-        assert_eq!(messages(conversation.next(&reply("r"), false)), json!([system, user, said, user]));
+        let assistant = json!({ "role": "assistant", "content": "r" });
+        assert_eq!(messages(conversation.next(&reply("r"), false)), json!([system, user, assistant, user]));
     }
 
     #[test]
-    fn whole_bodies_get_the_conversation_in_their_messages_and_the_session_keeps_its_model() {
+    fn complete_bodies_get_the_messages_and_the_session_keeps_its_model() {
         let body = |text: &str| json!({ "top_k": 1, "messages": [{ "role": "user", "content": text }] }).as_object().cloned();
         let turn = |text: &str| Prompt { body: body(text), ..Prompt::default() };
         let first = Prompt { model: Some("m".into()), group: Some("g".into()), ..turn("a") };
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn a_whole_body_gets_a_reply_as_its_protocol_says_it() {
+    fn a_complete_body_gets_a_reply_in_the_form_of_its_protocol() {
         let body = |text: &str| json!({ "messages": [{ "role": "user", "content": text }] }).as_object().cloned();
         let turn = |text: &str| Prompt { body: body(text), ..Prompt::default() };
         let used = json!({ "type": "tool_use", "id": "1", "name": "f", "input": {} });
@@ -177,8 +177,8 @@ mod tests {
             Conversation::begin(Session { turns: ["a", "b", "c"].map(turn).to_vec() }, Api::Anthropic).unwrap();
         conversation.next(&called, false).unwrap();
         let [a, b, c] = ["a", "b", "c"].map(|text| json!({ "role": "user", "content": text }));
-        let said = json!({ "role": "assistant", "content": [{ "type": "text", "text": "I ask." }, used] });
+        let assistant = json!({ "role": "assistant", "content": [{ "type": "text", "text": "I ask." }, used] });
         let last = conversation.next(&reply(""), false).unwrap().body.unwrap();
-        assert_eq!(last["messages"], json!([a, said, b, c]), "nothing to say is not said");
+        assert_eq!(last["messages"], json!([a, assistant, b, c]), "an empty reply adds no message");
     }
 }

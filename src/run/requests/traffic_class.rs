@@ -1,4 +1,4 @@
-//! Traffic classes: all requests of a case, or those of one entry of its mix.
+//! Traffic classes: all requests of a case, or those of one entry of its mix, and the dataset rows of each.
 
 use llmscen_core::dataset::OnExhausted;
 use llmscen_core::mix::Entry;
@@ -16,65 +16,65 @@ use std::time::Duration;
 
 /// One kind of request: its dataset, renderer and tokenizer.
 pub struct TrafficClass {
-    /// Its entry of the mix; None without one.
+    /// Entry of the mix; None without a mix.
     pub entry: Option<Entry>,
-    /// The case as if there were no other kind.
+    /// The case with the settings of this entry.
     pub case: Case,
-    /// Its prompts.
+    /// Prompts.
     pub prompts: Arc<dyn Prompts>,
-    /// Counts generated text, where the scenario names a tokenizer.
+    /// Counts generated tokens, if the scenario names a tokenizer.
     pub tokenizer: Option<Arc<Tokenizer>>,
-    /// Renders its bodies.
+    /// Renders request bodies.
     pub renderer: Arc<Renderer>,
 }
 
 impl TrafficClass {
-    /// The group of a request whose dataset tells this part apart.
-    pub fn group(&self, part: Option<String>) -> Option<String> {
+    /// The group of a request, from the group in its dataset row.
+    pub fn group(&self, row_group: Option<String>) -> Option<String> {
         match &self.entry {
-            Some(entry) => Some(entry.group(part.as_deref())),
-            None => part,
+            Some(entry) => Some(entry.group(row_group.as_deref())),
+            None => row_group,
         }
     }
 
-    /// The seed of its requests in a round: of an entry it does not depend on the others.
+    /// The seed of its requests in a round; that of an entry does not depend on the other entries.
     pub fn seed(&self, round: Seed) -> Seed {
         self.entry.as_ref().map_or(round, |entry| mix::own(round, &entry.name))
     }
 }
 
-/// Which rows of its data a class takes in a round.
+/// The dataset rows that a class takes in a round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RowStride {
-    /// The first row of the round that anyone may take.
+    /// First row of the round for all classes.
     pub from: u64,
-    /// Its own first row.
+    /// First row of this class.
     pub first: u64,
-    /// Rows from one request to the next: where entries share data without an end to be known, each takes every n-th.
+    /// Distance between the rows of two requests: n if n mix entries share a finite dataset.
     pub step: u64,
 }
 
 impl Default for RowStride {
-    /// Every row, from the data's first one on.
+    /// Every row, from the first one on.
     fn default() -> RowStride {
         RowStride { from: 0, first: 0, step: 1 }
     }
 }
 
 impl RowStride {
-    /// The row of a request, by its number among those of the class.
+    /// The row of a request, by its number within the class.
     pub fn row(&self, number: u64) -> u64 {
         self.first.wrapping_add(number.wrapping_mul(self.step))
     }
 }
 
-/// Prompts along a stride, so that the cases of a sweep and the entries of a mix do not repeat each other's.
+/// The prompts at the rows of a stride, so that the cases of a sweep and the entries of a mix take different prompts.
 pub struct StridedPrompts {
-    /// The whole dataset.
+    /// All prompts of the dataset.
     pub prompts: Arc<dyn Prompts>,
-    /// The rows of this part.
+    /// The rows to take.
     pub stride: RowStride,
-    /// Every row once at the most: the part ends there instead of starting again.
+    /// Whether the prompts end after the last row instead of starting again.
     pub once: bool,
 }
 
@@ -82,11 +82,11 @@ impl Prompts for StridedPrompts {
     fn session(&self, seq: u64) -> Option<Session> {
         let row = self.stride.row(seq);
         let session = self.prompts.session(row)?;
-        // Only now: the end of a long file is known when it has been reached. A log without an end to its words has an end
-        // to its arrivals.
+        // Checked after the lookup: the length of a long file is known once its end is reached. A trace with generated prompts has
+        // as many rows as arrivals.
         let rows = || self.prompts.len().or_else(|| Some(self.prompts.arrivals()?.len() as u64));
-        let over = self.once && rows().is_some_and(|rows| row.wrapping_sub(self.stride.from) >= rows);
-        (!over).then_some(session)
+        let ended = self.once && rows().is_some_and(|rows| row.wrapping_sub(self.stride.from) >= rows);
+        (!ended).then_some(session)
     }
 
     fn len(&self) -> Option<u64> {
@@ -97,8 +97,8 @@ impl Prompts for StridedPrompts {
         self.prompts.dropped()
     }
 
-    fn ready(&self, seq: u64, most: Duration) -> bool {
-        self.prompts.ready(self.stride.row(seq), most)
+    fn ready(&self, seq: u64, timeout: Duration) -> bool {
+        self.prompts.ready(self.stride.row(seq), timeout)
     }
 
     fn fault(&self) -> Option<Arc<PromptError>> {
@@ -110,60 +110,61 @@ impl Prompts for StridedPrompts {
     }
 }
 
-/// The prompts of each class along its stride.
+/// The prompts of each class at the rows of its stride.
 pub fn strided_prompts(classes: &[Arc<TrafficClass>], strides: &[RowStride]) -> Vec<Arc<dyn Prompts>> {
-    let own = |(class, stride): (&Arc<TrafficClass>, &RowStride)| -> Arc<dyn Prompts> {
+    let strided = |(class, stride): (&Arc<TrafficClass>, &RowStride)| -> Arc<dyn Prompts> {
         let once = class.case.dataset.on_exhausted != OnExhausted::Cycle;
         Arc::new(StridedPrompts { prompts: class.prompts.clone(), stride: *stride, once })
     };
-    classes.iter().zip(strides).map(own).collect()
+    classes.iter().zip(strides).map(strided).collect()
 }
 
-/// What counts the generated text of each group; the empty one is every group.
+/// The tokenizer of each group; the empty name stands for all groups.
 pub fn tokenizers(classes: &[Arc<TrafficClass>]) -> Vec<(String, Arc<Tokenizer>)> {
     let name = |class: &TrafficClass| class.entry.as_ref().map(|entry| entry.name.clone()).unwrap_or_default();
     classes.iter().filter_map(|class| Some((name(class), class.tokenizer.clone()?))).collect()
 }
 
-/// The classes of a case, once each dataset: entries may share one.
-pub fn datasets(classes: &[Arc<TrafficClass>]) -> Vec<&Arc<TrafficClass>> {
-    let mut apart: Vec<&Arc<TrafficClass>> = Vec::new();
+/// The first class of each dataset: several entries may share one.
+pub fn distinct_datasets(classes: &[Arc<TrafficClass>]) -> Vec<&Arc<TrafficClass>> {
+    let mut distinct: Vec<&Arc<TrafficClass>> = Vec::new();
     for class in classes {
-        if !apart.iter().any(|other| Arc::ptr_eq(&other.prompts, &class.prompts)) {
-            apart.push(class);
+        if !distinct.iter().any(|other| Arc::ptr_eq(&other.prompts, &class.prompts)) {
+            distinct.push(class);
         }
     }
-    apart
+    distinct
 }
 
-/// Where each request of a round stands: its class, and its number among that class's, by its own number.
+/// Finds the class of each request of a round, and its number within the class.
 pub struct MixAssignment {
     deal: mix::Deal,
     schedule: Option<Schedule>,
     mixed: bool,
-    at: Option<(u64, (usize, u64))>,
+    /// The latest request found: its number, and its class and number within it.
+    latest: Option<(u64, (usize, u64))>,
 }
 
 impl MixAssignment {
-    /// The places of a round with this seed, which replays these arrivals, if any.
+    /// The assignment of a round with this seed; `arrivals`: those that it replays.
     pub fn new(case: &Case, seed: Seed, arrivals: Option<&Arc<[Nanos]>>) -> MixAssignment {
         let planned = case.rates().is_some();
         let schedule = planned.then(|| Schedule::of(case, seed, arrivals)).flatten();
-        MixAssignment { deal: mix::Deal::new(&case.mix, seed), schedule, mixed: !case.mix.is_empty(), at: None }
+        MixAssignment { deal: mix::Deal::new(&case.mix, seed), schedule, mixed: !case.mix.is_empty(), latest: None }
     }
 
-    /// The place of a request; requests must be asked for in the order of their numbers.
-    pub fn place(&mut self, seq: u64) -> (usize, u64) {
+    /// The class of request `seq`, and its number within the class. Must be called in ascending order of `seq`.
+    pub fn find(&mut self, seq: u64) -> (usize, u64) {
         if !self.mixed {
             return (0, seq);
         }
         loop {
-            match self.at {
-                Some((at, place)) if at >= seq => return place,
-                at => {
-                    let planned = self.schedule.as_mut().and_then(|own| own.next()?.entry);
-                    let next = at.map_or(0, |(at, _)| at + 1);
-                    self.at = Some((next, self.deal.next(planned)));
+            match self.latest {
+                Some((latest, found)) if latest >= seq => return found,
+                latest => {
+                    let planned = self.schedule.as_mut().and_then(|schedule| schedule.next()?.entry);
+                    let next = latest.map_or(0, |(latest, _)| latest + 1);
+                    self.latest = Some((next, self.deal.next(planned)));
                 }
             }
         }

@@ -1,141 +1,134 @@
-//! Renders the later turns of sessions on a thread of its own: a reply comes in, the next request goes out.
+//! Renders the later turns of sessions on a separate thread, each from the reply to the turn before.
 
 use crate::run::error::RunError;
 use crate::run::execution::stop::Stop;
 use crate::run::requests::client_cancel::draw_client_cancel;
 use crate::run::requests::conversation::Conversation;
 use crate::run::requests::traffic_class::TrafficClass;
-use crate::run::requests::{RequestPosition, call};
+use crate::run::requests::{ClassSource, RequestPosition, build_call};
 use async_channel::{Receiver, Sender, unbounded};
 use llmscen_core::call::Call;
 use llmscen_core::dataset::Turns;
 use llmscen_core::prompt::{Prompt, Session};
 use llmscen_core::schedule::wait::wait;
-use llmscen_core::seed::Seed;
 use llmscen_core::stats::length_distribution::draw;
 use llmscen_core::units::Nanos;
-use llmscen_datasets::{Prompts, tokens_of};
+use llmscen_datasets::tokens_of;
 use llmscen_protocols::Message;
 use llmscen_telemetry::process::stand_behind;
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
-use std::sync::Arc;
 use std::thread::JoinHandle;
 use tokio::sync::oneshot;
 
-/// A turn is over; what is the next one?
+/// A request for the next turn of a session.
 pub struct TurnRequest {
-    /// The next turn's place.
-    pub place: RequestPosition,
+    /// Position of the next turn.
+    pub position: RequestPosition,
     /// The conversation so far; None after the first turn.
     pub conversation: Option<Box<Conversation>>,
-    /// The reply that came.
+    /// The reply to the turn before.
     pub reply: Message,
-    /// Where the next turn goes; an error in words means that it cannot be made.
-    pub answer: oneshot::Sender<Result<RenderedTurn, String>>,
+    /// Receives the next turn, or why it cannot be rendered.
+    pub rendered: oneshot::Sender<Result<RenderedTurn, String>>,
 }
 
-/// A later turn, ready to be sent.
+/// A rendered later turn.
 pub struct RenderedTurn {
     /// The request.
     pub call: Call,
-    /// Time after the end of the turn before at which it is due.
+    /// Think time: from the end of the turn before to the send time.
     pub wait: Nanos,
     /// The conversation, for the turn after it.
     pub conversation: Box<Conversation>,
 }
 
-/// Where the later turns of a traffic class come from.
-pub struct TurnSource {
-    class: Arc<TrafficClass>,
-    prompts: Arc<dyn Prompts>,
-    seed: Seed,
-}
-
-/// How many of a session's turns are played.
+/// How many turns of a session are sent.
 pub fn turn_count(session: &Session, turns: Option<&Turns>) -> u32 {
-    let most = turns.and_then(|turns| turns.max).unwrap_or(u32::MAX).max(1);
-    u32::try_from(session.turns.len()).unwrap_or(u32::MAX).min(most)
+    let limit = turns.and_then(|turns| turns.max).unwrap_or(u32::MAX).max(1);
+    u32::try_from(session.turns.len()).unwrap_or(u32::MAX).min(limit)
 }
 
-impl TurnSource {
-    /// The source of one round of a class, from the prompts of its first turns and the seed of the round.
-    pub fn new(class: Arc<TrafficClass>, prompts: Arc<dyn Prompts>, round: Seed) -> TurnSource {
-        TurnSource { seed: class.seed(round), class, prompts }
-    }
-
-    fn next(
-        &self,
-        place: RequestPosition,
-        conversation: Option<Box<Conversation>>,
-        reply: &Message,
-    ) -> Result<RenderedTurn, RunError> {
-        let changed = RunError::Session { seq: place.seq };
-        let (case, turns) = (&self.class.case, self.class.case.dataset.turns.as_ref());
-        let begun =
-            || self.prompts.session(place.number).and_then(|session| Conversation::begin(session, case.target.api)).map(Box::new);
-        let Some(mut conversation) = conversation.or_else(begun) else { return Err(changed) };
-        let mut prompt = conversation.next(reply, turns.is_some_and(|turns| turns.keep_reasoning)).ok_or(changed)?;
-        self.measure(&mut prompt, place);
-        prompt.group = self.class.group(prompt.group);
-        let think = || turns?.think_time.map(|own| wait(own, self.seed, place.number, place.turn));
-        let wait = prompt.wait.or_else(think).unwrap_or_default();
-        let rendered = self.class.renderer.body(&prompt, place.number, self.seed)?;
-        let leave = draw_client_cancel(case.request.cancel.as_ref(), self.seed, place, &prompt.fields);
-        Ok(RenderedTurn { call: call(prompt, place, rendered, None, leave), wait, conversation })
-    }
-
-    /// Lengths are each turn's own: the tokens of its whole prompt, and a `max_tokens` drawn for it alone.
-    fn measure(&self, prompt: &mut Prompt, place: RequestPosition) {
-        let (case, tokenizer) = (&self.class.case, &self.class.tokenizer);
-        prompt.tokens = tokenizer.as_ref().and_then(|own| tokens_of(prompt, own, case.dataset.system.as_deref()));
-        prompt.approximate = tokenizer.as_ref().is_some_and(|tokenizer| tokenizer.approximate());
-        if let (Some(quantity), None) = (&case.request.max_tokens, prompt.max_tokens) {
-            let seed = self.seed.child("max_tokens").child(place.number).child(u64::from(place.turn));
-            prompt.max_tokens = draw(quantity, &prompt.fields, &mut ChaCha8Rng::seed_from_u64(seed.0)).filter(|n| *n >= 1);
+fn render_turn(
+    source: &ClassSource,
+    position: RequestPosition,
+    conversation: Option<Box<Conversation>>,
+    reply: &Message,
+) -> Result<RenderedTurn, RunError> {
+    let ClassSource { class, prompts, seed } = source;
+    let changed = || RunError::Session { seq: position.seq };
+    let mut conversation = match conversation {
+        Some(conversation) => conversation,
+        None => {
+            let session = prompts.session(position.number).ok_or_else(changed)?;
+            Box::new(Conversation::begin(session, class.case.target.api).ok_or_else(changed)?)
         }
+    };
+    let turns = class.case.dataset.turns.as_ref();
+    let keep_reasoning = turns.is_some_and(|turns| turns.keep_reasoning);
+    let mut prompt = conversation.next(reply, keep_reasoning).ok_or_else(changed)?;
+    set_lengths(source, &mut prompt, position);
+    prompt.group = class.group(prompt.group);
+    let think_time = || turns?.think_time.map(|time| wait(time, *seed, position.number, position.turn));
+    let wait = prompt.wait.or_else(think_time).unwrap_or_default();
+    let rendered = class.renderer.body(&prompt, position.number, *seed)?;
+    let leave = draw_client_cancel(class.case.request.cancel.as_ref(), *seed, position, &prompt.fields);
+    Ok(RenderedTurn { call: build_call(prompt, position, rendered, None, leave), wait, conversation })
+}
+
+/// Sets the lengths of a turn: the tokens of the whole conversation, and a `max_tokens` drawn for this turn alone.
+fn set_lengths(source: &ClassSource, prompt: &mut Prompt, position: RequestPosition) {
+    let TrafficClass { case, tokenizer, .. } = &*source.class;
+    prompt.tokens = tokenizer.as_ref().and_then(|tokenizer| tokens_of(prompt, tokenizer, case.dataset.system.as_deref()));
+    prompt.approximate = tokenizer.as_ref().is_some_and(|tokenizer| tokenizer.approximate());
+    if let (Some(quantity), None) = (&case.request.max_tokens, prompt.max_tokens) {
+        let seed = source.seed.child("max_tokens").child(position.number).child(u64::from(position.turn));
+        prompt.max_tokens = draw(quantity, &prompt.fields, &mut ChaCha8Rng::seed_from_u64(seed.0)).filter(|n| *n >= 1);
     }
 }
 
-/// The running thread.
+/// The thread that renders later turns.
 pub struct TurnRenderer {
-    /// Where workers ask.
+    /// Channel to the thread.
     pub turn_requests: Sender<TurnRequest>,
     thread: JoinHandle<Result<(), RunError>>,
 }
 
 impl TurnRenderer {
-    /// Starts it, with the source of each class. Where a turn cannot be made `halt` is pressed: the round is given up, and kept.
-    pub fn start(sources: Vec<TurnSource>, halt: Stop) -> Result<TurnRenderer, RunError> {
+    /// Starts the thread, with the source of each class. A turn that cannot be rendered presses `halt`.
+    pub fn start(sources: Vec<ClassSource>, halt: Stop) -> Result<TurnRenderer, RunError> {
         let (turn_requests, queue) = unbounded();
         let thread = std::thread::Builder::new().name("turns".into()).spawn(move || {
             stand_behind();
-            write(&sources, &queue, &halt)
+            render_turns(&sources, &queue, &halt)
         });
         Ok(TurnRenderer { turn_requests, thread: thread.map_err(RunError::Thread)? })
     }
 
-    /// Waits for its end, which comes when no worker can ask any more; an error is the first turn that could not be made.
+    /// Waits until the thread ends, which it does once the last worker has ended. An error is that of the first turn that could
+    /// not be rendered.
     pub fn finish(self) -> Result<(), RunError> {
         drop(self.turn_requests);
         self.thread.join().map_err(|_| RunError::Panicked("turns"))?
     }
 }
 
-fn write(sources: &[TurnSource], queue: &Receiver<TurnRequest>, halt: &Stop) -> Result<(), RunError> {
-    let mut fault = Ok(());
-    while let Ok(TurnRequest { place, conversation, reply, answer }) = queue.recv_blocking() {
-        let source = sources.get(place.entry).ok_or(RunError::Session { seq: place.seq });
-        let next = source.and_then(|source| source.next(place, conversation, &reply));
-        // A worker that has given the session up does not listen.
-        let _ = answer.send(next.map_err(|error| {
+fn render_turns(sources: &[ClassSource], queue: &Receiver<TurnRequest>, halt: &Stop) -> Result<(), RunError> {
+    let mut first_fault = Ok(());
+    while let Ok(TurnRequest { position, conversation, reply, rendered }) = queue.recv_blocking() {
+        let source = sources.get(position.entry).ok_or(RunError::Session { seq: position.seq });
+        let turn = source.and_then(|source| render_turn(source, position, conversation, &reply)).map_err(|error| {
             halt.press();
-            let words = error.to_string();
-            fault = std::mem::replace(&mut fault, Ok(())).and(Err(error));
-            words
-        }));
+            let message = error.to_string();
+            if first_fault.is_ok() {
+                first_fault = Err(error);
+            }
+            message
+        });
+        // The worker may have ended the session meanwhile.
+        let _ = rendered.send(turn);
     }
-    fault
+    first_fault
 }
 
 #[cfg(test)]
@@ -143,11 +136,14 @@ mod tests {
     use super::*;
     use crate::run::execution::stop::Level;
     use llmscen_core::plan::Plan;
+    use llmscen_core::seed::Seed;
+    use llmscen_datasets::Prompts;
     use llmscen_scenario::render::Renderer;
     use llmscen_scenario::{Input, load};
     use serde_json::json;
     use std::collections::{BTreeMap, HashSet};
     use std::path::Path;
+    use std::sync::Arc;
 
     struct Same(Session);
 
@@ -173,7 +169,7 @@ mod tests {
         load(&Input { path: Path::new("x.yaml"), text: Some(text), env: &BTreeMap::new(), set: &[] }).unwrap().plan
     }
 
-    fn source(request: &str, turns: usize) -> TurnSource {
+    fn source(request: &str, turns: usize) -> ClassSource {
         let mut case = plan(request).cases.remove(0);
         case.dataset.turns = Some(Turns::default());
         let body = json!({ "model": "{{ model }}", "messages": "{{ messages }}" });
@@ -181,44 +177,46 @@ mod tests {
         let turn = Prompt { text: "hi".into(), ..Prompt::default() };
         let prompts: Arc<dyn Prompts> = Arc::new(Same(Session { turns: vec![turn; turns] }));
         let class = TrafficClass { entry: None, case, prompts: prompts.clone(), tokenizer: None, renderer };
-        TurnSource::new(Arc::new(class), prompts, Seed(1))
+        ClassSource { class: Arc::new(class), prompts, seed: Seed(1) }
     }
 
     #[test]
-    fn every_turn_draws_a_length_of_its_own() {
+    fn every_turn_draws_its_length() {
         let source = source("{ max_tokens: { uniform: [1, 1000000] } }", 3);
         let drawn = |number, turn| {
             let mut prompt = Prompt { tokens: Some(9), ..Prompt::default() };
-            source.measure(&mut prompt, RequestPosition { number, turn, turns: 3, ..RequestPosition::default() });
-            assert_eq!(prompt.tokens, None, "a turn's own words are not its whole prompt");
+            set_lengths(&source, &mut prompt, RequestPosition { number, turn, turns: 3, ..RequestPosition::default() });
+            assert_eq!(prompt.tokens, None, "the tokens of a turn are not those of the conversation");
             prompt.max_tokens.unwrap()
         };
-        let all: HashSet<u64> = (0..10).flat_map(|seq| [drawn(seq, 1), drawn(seq, 2)]).collect();
-        assert_eq!((all.len(), drawn(3, 2)), (20, drawn(3, 2)));
-        let mut own = Prompt { max_tokens: Some(7), ..Prompt::default() };
-        source.measure(&mut own, RequestPosition { turn: 1, turns: 3, ..RequestPosition::default() });
-        assert_eq!(own.max_tokens, Some(7), "the data goes before the scenario");
+        let lengths: HashSet<u64> = (0..10).flat_map(|seq| [drawn(seq, 1), drawn(seq, 2)]).collect();
+        assert_eq!((lengths.len(), drawn(3, 2)), (20, drawn(3, 2)));
+        let mut fixed = Prompt { max_tokens: Some(7), ..Prompt::default() };
+        set_lengths(&source, &mut fixed, RequestPosition { turn: 1, turns: 3, ..RequestPosition::default() });
+        assert_eq!(fixed.max_tokens, Some(7), "the dataset overrides the scenario");
     }
 
     #[test]
-    fn turns_are_cut_where_the_scenario_says_so() {
+    fn turns_are_limited_by_the_scenario() {
         let session = Session { turns: vec![Prompt::default(); 5] };
         let cut = |max| turn_count(&session, Some(&Turns { max, ..Turns::default() }));
         assert_eq!((turn_count(&session, None), cut(None), cut(Some(2)), cut(Some(9)), cut(Some(0))), (5, 5, 2, 5, 1));
     }
 
     #[test]
-    fn a_turn_that_cannot_be_made_halts_the_round_and_ends_as_its_error() {
-        let (halt, (answer, mut answered)) = (Stop::default(), oneshot::channel());
+    fn a_turn_that_cannot_be_rendered_halts_the_round_and_is_its_error() {
+        let halt = Stop::default();
+        let (failing, mut failed) = oneshot::channel();
         let turn_renderer = TurnRenderer::start(vec![source("{ max_tokens: 5 }", 2)], halt.clone()).unwrap();
-        let place = |seq| RequestPosition { seq, turn: 1, turns: 2, entry: 0, number: seq };
-        let ask = |answer, seq| TurnRequest { place: place(seq), conversation: None, reply: Message::default(), answer };
-        turn_renderer.turn_requests.send_blocking(ask(answer, 100)).unwrap();
-        let (good, mut made) = oneshot::channel();
-        turn_renderer.turn_requests.send_blocking(ask(good, 1)).unwrap();
+        let position = |seq| RequestPosition { seq, turn: 1, turns: 2, entry: 0, number: seq };
+        let request =
+            |rendered, seq| TurnRequest { position: position(seq), conversation: None, reply: Message::default(), rendered };
+        turn_renderer.turn_requests.send_blocking(request(failing, 100)).unwrap();
+        let (good, mut rendered) = oneshot::channel();
+        turn_renderer.turn_requests.send_blocking(request(good, 1)).unwrap();
         assert!(matches!(turn_renderer.finish(), Err(RunError::Session { seq: 100 })));
-        assert!(answered.try_recv().unwrap().is_err_and(|words| words.contains("session 100")));
-        assert!(made.try_recv().unwrap().is_ok(), "those that can be made still are");
+        assert!(failed.try_recv().unwrap().is_err_and(|message| message.contains("session 100")));
+        assert!(rendered.try_recv().unwrap().is_ok(), "other turns are still rendered");
         assert_eq!(halt.level(), Level::Drain);
     }
 }

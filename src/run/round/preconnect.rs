@@ -1,4 +1,4 @@
-//! What happens before time zero: workers start, and open the connections that are needed then.
+//! The connections that workers open before time zero, and the time that this takes.
 
 use crate::run::requests::RequestQueue;
 use async_channel::Receiver;
@@ -9,33 +9,33 @@ use llmscen_core::target::Pool;
 use llmscen_core::units::Nanos;
 use std::time::Duration;
 
-/// Between the decision to start and time zero: workers start meanwhile, so that none is late for the first instant.
-const LEAD: Duration = Duration::from_millis(3);
-/// What each connection that is needed then adds to it, and all of them at the most.
-const EACH: Duration = Duration::from_micros(150);
-const MOST: Duration = Duration::from_secs(3);
+/// Time before time zero in which the workers start, so that the first request is not late.
+const START_TIME: Duration = Duration::from_millis(3);
+/// Additional time per connection, and its maximum.
+const TIME_PER_CONNECTION: Duration = Duration::from_micros(150);
+const MAX_CONNECT_TIME: Duration = Duration::from_secs(3);
 
-/// Connections of a worker that its first requests will need: one for each user of a closed loop, of stages one for each user of
-/// the beginning, or one for each of the `queued` requests of a burst.
+/// Connections that the first requests of a worker need: one per user of a closed loop (with stages: per user at time zero), or
+/// one per `queued` request of a burst.
 pub fn connections_needed(load: &Load, changes: &[Change], queued: usize) -> u64 {
-    let begins = |change: &&Change| change.more && (change.at == Nanos::ZERO || !matches!(load.shape, Shape::Users { .. }));
+    let at_start = |change: &&Change| change.more && (change.at == Nanos::ZERO || !matches!(load.shape, Shape::Users { .. }));
     let connections = match load.shape {
         Shape::Burst => (queued as u64).min(load.max_in_flight.map_or(u64::MAX, u64::from)),
-        _ => changes.iter().filter(begins).count() as u64,
+        _ => changes.iter().filter(at_start).count() as u64,
     };
     connections.min(load.planned().unwrap_or(u64::MAX))
 }
 
-/// The same of a case over all of its workers, whose queues hold what is in them by now.
-pub fn connections_needed_in_all(case: &Case, request_queue: &RequestQueue) -> u64 {
+/// The sum of [`connections_needed`] over all workers of a case.
+pub fn connections_of_all_workers(case: &Case, request_queue: &RequestQueue) -> u64 {
     let queued = request_queue.queues.iter().map(Receiver::len).sum();
     connections_needed(&case.load, &changes(&case.load, 0, 1), queued)
 }
 
-/// Time from now to time zero of a case that needs so many connections then.
+/// Time from now to time zero of a case that opens this many connections first.
 pub fn lead_time(case: &Case, connections: u64) -> Duration {
-    let each = EACH.saturating_mul(u32::try_from(connections).unwrap_or(u32::MAX)).min(MOST);
-    if case.target.pool == Pool::KeepAlive { LEAD + each } else { LEAD }
+    let connect_time = TIME_PER_CONNECTION.saturating_mul(u32::try_from(connections).unwrap_or(u32::MAX)).min(MAX_CONNECT_TIME);
+    if case.target.pool == Pool::KeepAlive { START_TIME + connect_time } else { START_TIME }
 }
 
 #[cfg(test)]
@@ -44,7 +44,7 @@ mod tests {
     use llmscen_core::stage::UserStage;
 
     #[test]
-    fn users_need_one_each_and_a_burst_all_of_them() {
+    fn each_user_needs_a_connection_and_a_burst_one_per_request() {
         let load = |shape, spread| Load { requests: Some(9), max_in_flight: Some(3), spread, ..Load::bare(shape) };
         let due = |load: &Load, worker| connections_needed(load, &changes(load, worker, 2), 5);
         let users = load(Shape::Closed { users: 7 }, Nanos::ZERO);

@@ -1,4 +1,4 @@
-//! What is sampled beside a round: which sources it has, and where their readings go.
+//! The telemetry of a round: its sources, and the file of their samples.
 
 use crate::run::error::RunError;
 use crate::run::execution::Context;
@@ -18,137 +18,132 @@ use llmscen_telemetry::host::Host;
 use llmscen_telemetry::process::SelfProcess;
 use llmscen_telemetry::prometheus::Prometheus;
 use llmscen_telemetry::sampler::Sampler;
-use llmscen_telemetry::tree::{Members, ProcessTree};
+use llmscen_telemetry::tree::ProcessTree;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-/// What a run samples; its GPUs are looked for once.
+/// The telemetry sources of a run. GPUs are detected once.
 pub struct Observer {
     spec: TelemetrySpec,
     nvidia: Option<Nvidia>,
     amd: Option<Amd>,
-    /// Why no GPU is sampled where one could be.
+    /// Why no GPU is sampled, if telemetry asks for it.
     pub note: Option<String>,
 }
 
 impl Observer {
-    /// Looks for GPUs, unless the run does not want them, or reaches nothing but its own simulator, which uses none.
-    pub fn of(plan: &Plan, context: &Context) -> Observer {
+    /// Detects GPUs, unless GPU telemetry is off or all targets are simulators, which use none.
+    pub fn new(plan: &Plan, context: &Context) -> Observer {
         let spec = plan.telemetry.clone();
-        let wanted = spec.gpu && spec.dcgm.is_none();
+        let local_gpus = spec.gpu && spec.dcgm.is_none();
         let mut observer = Observer { spec, nvidia: None, amd: None, note: None };
-        if !wanted || observer.spec.interval == Nanos::ZERO || plan.cases.iter().all(simulated) {
+        if !local_gpus || observer.spec.interval == Nanos::ZERO || plan.cases.iter().all(is_simulated) {
             return observer;
         }
         match Nvidia::find(&VisibleGpus::from_env(&context.env, &["CUDA_VISIBLE_DEVICES"])) {
             Ok(found) => observer.nvidia = Some(found),
             Err(why) => {
                 observer.amd = Amd::find(&context.env);
-                let none = format!("no GPU is sampled: {why}, and neither `amd-smi` nor `rocm-smi` is on PATH");
-                observer.note = observer.amd.is_none().then_some(none);
+                let note = format!(
+                    "GPU telemetry is off: no NVIDIA or AMD driver on this machine ({why}; neither `amd-smi` nor `rocm-smi` is on \
+                     PATH). Set `telemetry.gpu: false` to hide this note, or `telemetry.dcgm` to read a remote GPU node."
+                );
+                observer.note = observer.amd.is_none().then_some(note);
             }
         }
         observer
     }
 
-    /// Starts to sample a round of that case. `server` is the process below which its managed server is,
-    /// `simulator` where its simulator listens.
+    /// Starts to sample a round of `case`. `server`: the supervisor process of its managed server; `simulator`: the address of its
+    /// simulator.
     ///
     /// # Errors
-    /// The system gives no thread.
+    /// The system provides no thread.
     pub fn start(&self, case: &Case, server: Option<u32>, simulator: Option<SocketAddr>) -> Result<Sampler, RunError> {
         Sampler::start(self.sources(case, server, simulator)).map_err(RunError::Thread)
     }
 
-    /// The sources of a round, those that take long last.
+    /// The sources of a round, slow ones last.
     fn sources(&self, case: &Case, server: Option<u32>, simulator: Option<SocketAddr>) -> Vec<Box<dyn TelemetrySource>> {
-        let mut sources = self.near(case, server);
-        let each = Some(self.spec.interval).filter(|each| *each > Nanos::ZERO);
-        let exporter = self.spec.dcgm.clone().zip(each);
-        let exporter = exporter.map(|(url, interval)| Dcgm::new(&Scrape { url, interval, headers: Vec::new() }));
-        sources.extend(exporter.map(|source| Box::new(source) as Box<dyn TelemetrySource>));
-        if let Some(page) = &case.target.metrics {
-            let page = Scrape { url: metrics_url(&page.url, simulator), ..page.clone() };
-            let asked = case.target.models.iter().map(|model| model.name.clone()).collect();
-            sources.push(Box::new(Prometheus::new(&page, &case.target.tls, asked)));
+        let mut sources: Vec<Box<dyn TelemetrySource>> = Vec::new();
+        let interval = self.spec.interval;
+        if interval > Nanos::ZERO {
+            self.add_local_sources(case, server, &mut sources);
+            if let Some(url) = self.spec.dcgm.clone() {
+                sources.push(Box::new(Dcgm::new(&Scrape { url, interval, headers: Vec::new() })));
+            }
+        }
+        if let Some(endpoint) = &case.target.metrics {
+            let scrape = Scrape { url: metrics_url(&endpoint.url, simulator), ..endpoint.clone() };
+            let models = case.target.models.iter().map(|model| model.name.clone()).collect();
+            sources.push(Box::new(Prometheus::new(&scrape, &case.target.tls, models)));
         }
         sources
     }
 
-    /// The sources on this machine.
-    fn near(&self, case: &Case, server: Option<u32>) -> Vec<Box<dyn TelemetrySource>> {
-        let mut sources = Vec::new();
-        if self.spec.interval > Nanos::ZERO {
-            let members = self.system(server, &mut sources);
-            self.gpus(case, members, &mut sources);
-        }
-        sources
-    }
-
-    /// This tool, this machine and the managed server below the process that watches over it; who belongs to the server.
-    fn system(&self, server: Option<u32>, sources: &mut Vec<Box<dyn TelemetrySource>>) -> Option<Members> {
-        let each = self.spec.interval;
+    /// Adds the sources on this machine: llmscen, the host, the managed server and the GPUs.
+    fn add_local_sources(&self, case: &Case, server: Option<u32>, sources: &mut Vec<Box<dyn TelemetrySource>>) {
+        let interval = self.spec.interval;
+        let mut server_processes = None;
         if self.spec.host {
-            sources.push(Box::new(SelfProcess::new(each)));
-            sources.push(Box::new(Host::new(each)));
+            sources.push(Box::new(SelfProcess::new(interval)));
+            sources.push(Box::new(Host::new(interval)));
+            if let Some(supervisor) = server {
+                let tree = ProcessTree::new(supervisor, interval);
+                server_processes = Some(tree.members());
+                sources.push(Box::new(tree));
+            }
         }
-        let tree = ProcessTree::new(server.filter(|_| self.spec.host)?, each);
-        let members = tree.members();
-        sources.push(Box::new(tree));
-        Some(members)
-    }
-
-    fn gpus(&self, case: &Case, server: Option<Members>, sources: &mut Vec<Box<dyn TelemetrySource>>) {
-        if !simulated(case) {
-            sources.extend(self.nvidia.as_ref().map(|gpus| gpus.source(self.spec.interval, server)));
-            sources.extend(self.amd.as_ref().map(|gpus| gpus.source(self.spec.interval)));
+        if !is_simulated(case) {
+            sources.extend(self.nvidia.as_ref().map(|gpus| gpus.source(interval, server_processes)));
+            sources.extend(self.amd.as_ref().map(|gpus| gpus.source(interval)));
         }
     }
 }
 
-fn simulated(case: &Case) -> bool {
+fn is_simulated(case: &Case) -> bool {
     matches!(case.target.place, Place::Simulator { .. })
 }
 
-/// Times as long as the writing took, it is not written again: the file holds all rounds and is written anew each time. So it
-/// takes less than 5 % of the time; a run that is killed lacks what was sampled since.
-const REST: u32 = 20;
+/// Pause between two writes as a multiple of the duration of a write: the file contains all rounds, and is rewritten each time. So
+/// writing takes less than 5 % of the time. A run that is killed lacks the samples since the last write.
+const PAUSE_FACTOR: u32 = 20;
 
-/// Writes the file as the run goes on.
+/// Writes the telemetry file during the run.
 #[derive(Debug, Default)]
 pub struct TelemetryCheckpoint {
-    /// When it may be written next; None: at once.
+    /// Earliest time of the next write; None: at once.
     due: Option<Instant>,
 }
 
 impl TelemetryCheckpoint {
-    /// Writes the rounds so far, in the order in which they ran, unless that was done a moment ago; [`write`] does at the end.
-    /// True where it was written.
+    /// Writes the rounds so far, in the order in which they ran, unless the last write was a moment ago. At the end of the run,
+    /// [`write_telemetry`] writes all of them.
     ///
     /// # Errors
-    /// It cannot be written.
-    pub fn keep(&mut self, folder: &RunDir, recorded: &[Recorded], now: Instant) -> Result<bool, RunError> {
+    /// The file cannot be written.
+    pub fn write(&mut self, folder: &RunDir, recorded: &[Recorded], now: Instant) -> Result<(), RunError> {
         if self.due.is_some_and(|due| now < due) {
-            return Ok(false);
+            return Ok(());
         }
-        let began = Instant::now();
+        let start = Instant::now();
         write_telemetry(folder, recorded)?;
-        self.rest(now, began.elapsed());
-        Ok(true)
+        self.set_due(now, start.elapsed());
+        Ok(())
     }
 
-    /// After a writing that began at `now` and took so long.
-    fn rest(&mut self, now: Instant, took: Duration) {
-        self.due = now.checked_add(took.saturating_mul(REST + 1));
+    /// Sets the time of the next write, after one that started at `now`.
+    fn set_due(&mut self, now: Instant, write_time: Duration) {
+        self.due = now.checked_add(write_time.saturating_mul(PAUSE_FACTOR + 1));
     }
 }
 
-/// Writes what the rounds have recorded into the run folder, whole or not at all; nothing where nothing was read.
+/// Writes the samples of the rounds into the run folder, atomically. Without samples, no file is written.
 ///
 /// # Errors
-/// It cannot be written.
+/// The file cannot be written.
 pub fn write_telemetry(folder: &RunDir, recorded: &[Recorded]) -> Result<(), RunError> {
-    if recorded.iter().all(|own| own.readings.is_empty()) {
+    if recorded.iter().all(|round| round.readings.is_empty()) {
         return Ok(());
     }
     Ok(folder.write_listed(READINGS, &telemetry::write(recorded)?)?)
@@ -157,17 +152,17 @@ pub fn write_telemetry(folder: &RunDir, recorded: &[Recorded]) -> Result<(), Run
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::store::Where;
+    use crate::store::RunLocation;
     use llmscen_core::telemetry::{Reading, Source};
     use llmscen_scenario::Input;
     use std::collections::BTreeMap;
     use std::path::Path;
 
     fn sources(section: &str, server: Option<u32>) -> Vec<Source> {
-        told_by("", section, server)
+        target_sources("", section, server)
     }
 
-    fn told_by(target: &str, section: &str, server: Option<u32>) -> Vec<Source> {
+    fn target_sources(target: &str, section: &str, server: Option<u32>) -> Vec<Source> {
         let text = format!(
             "version: 1\nname: t\ntarget: {{ url: simulator{target} }}\ndataset: {{ kind: prompt, text: x }}\n\
              load: {{ concurrency: 1, requests: 1 }}\ntelemetry: {section}\n"
@@ -180,18 +175,18 @@ mod tests {
     }
 
     #[test]
-    fn a_round_has_the_sources_that_its_scenario_wants() {
+    fn a_round_has_the_sources_of_its_scenario() {
         assert_eq!(sources("{}", None), [Source::Tool, Source::Host]);
         assert_eq!(sources("{ gpu: false }", Some(1)), [Source::Tool, Source::Host, Source::Process]);
         assert_eq!(sources("{ host: false }", Some(1)), []);
         assert_eq!(sources("{ interval: off }", Some(1)), []);
-        let pages = "{ gpu: false, host: false, dcgm: \"http://127.0.0.1:9/\" }";
-        assert_eq!(told_by(", metrics: simulator", pages, None), [Source::Dcgm, Source::Prometheus]);
-        assert_eq!(told_by(", metrics: simulator", "{ interval: off }", None), [Source::Prometheus]);
+        let remote = "{ gpu: false, host: false, dcgm: \"http://127.0.0.1:9/\" }";
+        assert_eq!(target_sources(", metrics: simulator", remote, None), [Source::Dcgm, Source::Prometheus]);
+        assert_eq!(target_sources(", metrics: simulator", "{ interval: off }", None), [Source::Prometheus]);
     }
 
     #[test]
-    fn the_page_of_the_simulator_is_read_where_it_listens() {
+    fn the_metrics_of_the_simulator_are_read_at_its_address() {
         let text = "version: 1\nname: t\ntarget: { url: simulator, metrics: simulator }\ndataset: { kind: prompt, text: x }\n\
                     load: { concurrency: 1, requests: 1 }\ntelemetry: { host: false }\n";
         let input = Input { path: Path::new("t.yaml"), text: Some(text.to_owned()), env: &BTreeMap::new(), set: &[] };
@@ -200,41 +195,43 @@ mod tests {
         let running =
             llmscen_simulator::start(server, plan.seed, ([127, 0, 0, 1], 0).into(), llmscen_simulator::Truth::off()).unwrap();
         let observer = Observer { spec: plan.telemetry, nvidia: None, amd: None, note: None };
-        let mut told = Vec::new();
+        let mut samples = Vec::new();
         for mut source in observer.sources(&plan.cases[0], None, Some(running.addr())) {
-            source.sample(std::time::Instant::now(), &mut |value| told.push((value.name.to_owned(), value.value))).unwrap();
+            source.sample(std::time::Instant::now(), &mut |value| samples.push((value.name.to_owned(), value.value))).unwrap();
             assert!(source.notes()[0].starts_with("vLLM does not export `vllm:prefix_cache_hits`"));
         }
         for (name, value) in [("up", 1.0), ("server.running", 0.0), ("server.kv_cache_usage", 0.0), ("server.output_tps", 0.0)] {
-            assert!(told.contains(&(name.to_owned(), value)), "{name} is not in {told:?}");
+            assert!(samples.contains(&(name.to_owned(), value)), "{name} is not in {samples:?}");
         }
     }
 
     #[test]
-    fn a_file_that_took_long_is_not_written_again_at_once() {
-        let place = tempfile::tempdir().unwrap();
-        let path = place.path().join("run");
-        let folder = RunDir::create(&Where { explicit: Some(&path), dir: place.path(), name: "t", started: "", force: false });
+    fn a_file_that_took_long_to_write_is_not_written_again_at_once() {
+        let parent = tempfile::tempdir().unwrap();
+        let path = parent.path().join("run");
+        let folder =
+            RunDir::create(&RunLocation { explicit: Some(&path), dir: parent.path(), name: "t", started: "", force: false });
         let folder = folder.unwrap();
         let reading =
             Reading { at_ns: 1, source: Source::Host, name: "host.cpu".into(), labels: "".into(), device: None, value: 0.5 };
         let round = |round| Recorded { case: "a".into(), round, readings: vec![reading.clone()] };
-        let held = || telemetry::read(std::fs::read(path.join(READINGS)).unwrap()).unwrap().len();
-        let (mut checkpoint, now) = (TelemetryCheckpoint::default(), Instant::now());
-        assert!(checkpoint.keep(&folder, &[round(0)], now).unwrap());
-        checkpoint.rest(now, Duration::from_secs(1));
+        let stored_rounds = || telemetry::read(std::fs::read(path.join(READINGS)).unwrap()).unwrap().len();
+        let mut checkpoint = TelemetryCheckpoint::default();
+        let now = Instant::now();
+        checkpoint.write(&folder, &[round(0)], now).unwrap();
+        checkpoint.set_due(now, Duration::from_secs(1));
         let two = [round(0), round(1)];
-        assert!(!checkpoint.keep(&folder, &two, now + Duration::from_millis(20_999)).unwrap());
-        assert_eq!(held(), 1);
-        assert!(checkpoint.keep(&folder, &two, now + Duration::from_secs(21)).unwrap());
-        assert_eq!(held(), 2);
+        checkpoint.write(&folder, &two, now + Duration::from_millis(20_999)).unwrap();
+        assert_eq!(stored_rounds(), 1);
+        checkpoint.write(&folder, &two, now + Duration::from_secs(21)).unwrap();
+        assert_eq!(stored_rounds(), 2);
     }
 
     #[test]
-    fn nothing_that_was_read_makes_no_file() {
-        let place = tempfile::tempdir().unwrap();
-        let path = place.path().join("run");
-        let at = Where { explicit: Some(&path), dir: place.path(), name: "t", started: "", force: false };
+    fn no_samples_make_no_file() {
+        let parent = tempfile::tempdir().unwrap();
+        let path = parent.path().join("run");
+        let at = RunLocation { explicit: Some(&path), dir: parent.path(), name: "t", started: "", force: false };
         write_telemetry(&RunDir::create(&at).unwrap(), &[Recorded::default()]).unwrap();
         assert!(!path.join(READINGS).exists());
     }

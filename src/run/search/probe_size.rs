@@ -1,4 +1,4 @@
-//! How much of the scenario a probe is, and whether its load was too much whatever its limits say.
+//! The size of a probe relative to the scenario, and whether its queue grew.
 
 use llmscen_analysis::{Sample, judge};
 use llmscen_core::check::Check;
@@ -9,24 +9,25 @@ use llmscen_core::search::CapacitySearch;
 use llmscen_core::stats::trend::slower;
 use llmscen_core::units::Nanos;
 
-/// Measured requests of each user at the least: with fewer, a probe would be over before its load was on.
-const EACH_USER: u64 = 2;
-/// Requests of each user before those: the users all begin at once, and their second requests still meet in one queue.
-const SETTLES: u64 = 2;
-/// An open loop begins with an empty server: so many measured requests for each one before them.
-const START: u64 = 4;
-/// The requests of a probe, or its time, over those of the scenario: the part that is asked for, and as much more as the load
-/// needs to be on. Never fewer requests than the limits need to be decided, or [`EACH_USER`] for each user; a higher rate goes
-/// on for as long as the scenario's own would. What is varied itself, and loads that say each request, are never cut.
+/// Minimum number of measured requests per user: with fewer, a probe would end before it reaches its load.
+const MEASURED_PER_USER: u64 = 2;
+/// Warm-up requests per user: all users start at once, so their second requests still queue together.
+const WARMUP_PER_USER: u64 = 2;
+/// Measured requests per warm-up request of an open loop, which starts with an empty server.
+const MEASURED_PER_WARMUP: u64 = 4;
+
+/// The requests, or the duration, of a probe as a share of the scenario's: at least `part`, at least what the objectives need to be
+/// decided, and at least [`MEASURED_PER_USER`]. A higher rate lasts as long as the scenario's rate would. Loads that list each
+/// request, and searches over the number of requests or the duration, are not reduced.
 pub(crate) fn share(case: &Case, quest: &CapacitySearch, part: f64) -> f64 {
-    let of_all = |requests: u64| case.load.requests.map_or(0.0, |all| requests as f64 / all.max(1) as f64);
-    // Of an entry of a mix only its share is about the limit.
-    let own = |check: &Check| case.entry_of(check.group()).map_or(1.0, |entry| case.share_of(entry));
-    let all_for = |check: &Check| Some((judge::required_samples(check)? as f64 / own(check)).ceil() as u64);
-    let decided = of_all(case.checks.iter().filter_map(all_for).max().unwrap_or(1)).min(1.0);
+    let share_of = |requests: u64| case.load.requests.map_or(0.0, |all| requests as f64 / all.max(1) as f64);
+    // An objective on a mix entry uses only the requests of that entry.
+    let entry_share = |check: &Check| case.entry_of(check.group()).map_or(1.0, |entry| case.share_of(entry));
+    let needed = |check: &Check| Some((judge::required_samples(check)? as f64 / entry_share(check)).ceil() as u64);
+    let decided = share_of(case.checks.iter().filter_map(needed).max().unwrap_or(1)).min(1.0);
     match case.load.shape {
         _ if matches!(quest.spec.vary.as_str(), "load.requests" | "load.sessions" | "load.duration") => 1.0,
-        Shape::Closed { users } => part.max(decided).max(of_all(EACH_USER * u64::from(users))),
+        Shape::Closed { users } => part.max(decided).max(share_of(MEASURED_PER_USER * u64::from(users))),
         Shape::Open { rate, .. } => {
             let usual = if quest.spec.vary == "load.rate" { quest.spec.start } else { rate };
             (part * (rate / usual).max(1.0)).max(decided)
@@ -35,31 +36,31 @@ pub(crate) fn share(case: &Case, quest: &CapacitySearch, part: f64) -> f64 {
     }
 }
 
-/// A case with this share of its requests and its time, after a start that is not measured: [`SETTLES`] requests of each user. An open loop
-/// sends one request before every [`START`] measured ones.
+/// The case with this share of its requests and its duration, after a warm-up: [`WARMUP_PER_USER`] requests per user, or in an open
+/// loop one per [`MEASURED_PER_WARMUP`] measured ones.
 pub(crate) fn reduced(case: &Case, share: f64) -> Case {
-    let mut own = case.clone();
-    let load = &mut own.load;
+    let mut probe_case = case.clone();
+    let load = &mut probe_case.load;
     load.requests = load.requests.map(|all| ((all as f64 * share).ceil() as u64).max(1));
-    // A span is cut only where no number of requests says what is enough.
-    let of_span = if load.requests.is_some() { share.max(1.0) } else { share };
-    load.duration = load.duration.map(|all| Nanos((all.0 as f64 * of_span) as u64));
+    // The duration is reduced only if no number of requests bounds the probe.
+    let duration_share = if load.requests.is_some() { share.max(1.0) } else { share };
+    load.duration = load.duration.map(|all| Nanos((all.0 as f64 * duration_share) as u64));
     if let Warmup::Requests(warm) = load.warmup {
         let start = match load.shape {
-            Shape::Closed { users } => SETTLES * u64::from(users),
+            Shape::Closed { users } => WARMUP_PER_USER * u64::from(users),
             Shape::Open { rate, .. } => {
-                let of_span = load.duration.map(|span| (span.0 as f64 / 1e9 * rate) as u64);
-                [load.requests, of_span].into_iter().flatten().min().unwrap_or_default() / START
+                let by_duration = load.duration.map(|span| (span.0 as f64 / 1e9 * rate) as u64);
+                [load.requests, by_duration].into_iter().flatten().min().unwrap_or_default() / MEASURED_PER_WARMUP
             }
             _ => 0,
         };
         load.warmup = Warmup::Requests(warm.max(start));
     }
-    own
+    probe_case
 }
 
-/// By how many scores the replies of an open loop got slower; None of other loads.
-pub(crate) fn outrun(case: &Case, sample: &Sample) -> Option<f64> {
+/// z-score by which the responses of an open loop became slower; None for other loads.
+pub(crate) fn slowdown(case: &Case, sample: &Sample) -> Option<f64> {
     let Shape::Open { rate, .. } = case.load.shape else { return None };
     let waits: Vec<f64> = sample.requests.values(Metric::E2e).collect();
     slower(&waits, rate)
@@ -73,40 +74,40 @@ mod tests {
     use std::collections::BTreeMap;
     use std::path::Path;
 
-    /// The requests of a probe at the searched value of this place.
-    fn requests(load_and_search: &str, mix: &str, limit: &str, (place, part): (usize, f64)) -> Case {
+    /// The case of a probe at the load of this index.
+    fn probe_case(load_and_search: &str, mix: &str, limit: &str, index: usize, part: f64) -> Case {
         let text = format!(
             "version: 1\nname: x\ntarget: {{ url: simulator }}\ndataset: {{ kind: prompt, text: x }}\n{load_and_search}\n{mix}\n\
              slo: [\"{limit}\"]\n"
         );
         let input = Input { path: Path::new("x.yaml"), text: Some(text), env: &BTreeMap::new(), set: &[] };
         let plan = load(&input).unwrap_or_else(|faults| panic!("{}", faults.render(false, 120))).plan;
-        let (case, quest) = (&plan.cases[place], &plan.quests[0]);
+        let (case, quest) = (&plan.cases[index], &plan.quests[0]);
         reduced(case, share(case, quest, part))
     }
 
     #[test]
-    fn a_part_of_a_sample_is_enough_for_a_limit_on_one_entry() {
+    fn a_part_is_enough_for_an_objective_on_one_entry() {
         let load = "load: { concurrency: 1, requests: 400 }\nsearch: { vary: load.concurrency, range: [1, 4] }";
         let mix = "mix: [{ name: a, weight: 3 }, { name: b }]";
-        let requests = |limit: &str| requests(load, mix, limit, (0, 0.05)).load.requests;
-        // 29 requests decide a p90, and one in four is an entry's of a quarter.
+        let requests = |limit: &str| probe_case(load, mix, limit, 0, 0.05).load.requests;
+        // 29 requests decide a p90, and the entry has a quarter of the requests.
         assert_eq!((requests("ttft.p90 < 1s"), requests("ttft{group=b}.p90 < 1s")), (Some(29), Some(116)));
         assert_eq!((requests("ttft.p50 < 1s"), requests("ttft{group=b}.p99 < 1s")), (Some(20), Some(400)));
     }
 
     #[test]
-    fn a_probe_is_never_over_before_its_load_is_on() {
+    fn a_probe_never_ends_before_it_reaches_its_load() {
         let closed = "load: { concurrency: 4, requests: 40 }\nsearch: { vary: load.concurrency, range: [1, 200] }";
-        let last = requests(closed, "", "ttft.p50 < 1s", (0, 0.25));
+        let last = probe_case(closed, "", "ttft.p50 < 1s", 0, 0.25);
         assert_eq!((last.load.requests, last.load.warmup), (Some(10), Warmup::Requests(2)));
-        let plenty = |place| requests(closed, "", "ttft.p50 < 1s", (place, 0.25)).load;
-        let at = (1..400).find(|&place| plenty(place).shape.users() == Some(200)).unwrap();
-        assert_eq!((plenty(at).requests, plenty(at).warmup), (Some(400), Warmup::Requests(400)));
+        let load_at = |index| probe_case(closed, "", "ttft.p50 < 1s", index, 0.25).load;
+        let most = (1..400).find(|&index| load_at(index).shape.users() == Some(200)).unwrap();
+        assert_eq!((load_at(most).requests, load_at(most).warmup), (Some(400), Warmup::Requests(400)));
 
         let open = "load: { rate: 20/s, requests: 100 }\nsearch: { vary: load.rate, range: [20, 200] }";
-        assert_eq!(requests(open, "", "ttft.p50 < 1s", (0, 0.25)).load.requests, Some(25));
-        let faster = requests(open, "", "ttft.p50 < 1s", (40, 0.25)).load;
+        assert_eq!(probe_case(open, "", "ttft.p50 < 1s", 0, 0.25).load.requests, Some(25));
+        let faster = probe_case(open, "", "ttft.p50 < 1s", 40, 0.25).load;
         let Shape::Open { rate, .. } = faster.shape else { panic!("{faster:?}") };
         assert_eq!(faster.requests, Some((25.0 * rate / 20.0f64).ceil() as u64), "the same time at {rate}/s");
 
@@ -114,8 +115,8 @@ mod tests {
             "load: { rate: burst, requests: 40 }\nsearch: { vary: load.requests, range: [1, 40] }",
             "load: { static: { batch: 4, rounds: 3 } }\nsearch: { vary: load.static.batch, range: [4, 40] }",
         ] {
-            let [whole, glance] = [1.0, 0.25].map(|part| requests(load, "", "ttft.p50 < 1s", (0, part)).load);
-            assert_eq!(whole, glance, "{load}");
+            let [full, reduced] = [1.0, 0.25].map(|part| probe_case(load, "", "ttft.p50 < 1s", 0, part).load);
+            assert_eq!(full, reduced, "{load}");
         }
     }
 
@@ -123,7 +124,7 @@ mod tests {
     fn the_start_of_an_open_loop_does_not_count() {
         let warmup = |bounds: &str, part| {
             let load = format!("load: {{ rate: 20/s, {bounds} }}\nsearch: {{ vary: load.rate, range: [20, 200] }}");
-            requests(&load, "", "ttft.p50 < 1s", (0, part)).load.warmup
+            probe_case(&load, "", "ttft.p50 < 1s", 0, part).load.warmup
         };
         assert_eq!(warmup("requests: 100", 1.0), Warmup::Requests(25));
         assert_eq!(warmup("requests: 100", 4.0), Warmup::Requests(100));
@@ -133,10 +134,10 @@ mod tests {
     }
 
     #[test]
-    fn a_queue_that_only_grows_is_no_capacity() {
+    fn a_growing_queue_is_a_slowdown() {
         let open = "load: { rate: 50/s, requests: 300 }\nsearch: { vary: load.rate, range: [50, 51] }";
-        let case = requests(open, "", "ttft.p50 < 1s", (0, 1.0));
-        let of = |growth: f64| {
+        let case = probe_case(open, "", "ttft.p50 < 1s", 0, 1.0);
+        let sample = |growth: f64| {
             let mut sample = Sample::default();
             for i in 0..300 {
                 let wait = 100.0 + growth * f64::from(i);
@@ -146,8 +147,8 @@ mod tests {
             sample
         };
         // Served at 40/s: each request waits 5 ms longer, 500 ms over a hundred of them.
-        assert!((outrun(&case, &of(5.0)).unwrap() - 2.5).abs() < 1e-9);
-        assert_eq!(outrun(&case, &of(0.0)), Some(0.0));
-        assert_eq!(outrun(&case, &Sample::default()), None);
+        assert!((slowdown(&case, &sample(5.0)).unwrap() - 2.5).abs() < 1e-9);
+        assert_eq!(slowdown(&case, &sample(0.0)), Some(0.0));
+        assert_eq!(slowdown(&case, &Sample::default()), None);
     }
 }

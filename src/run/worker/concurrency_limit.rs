@@ -1,4 +1,4 @@
-//! The free slots of one worker, and its requests in flight.
+//! The free slots of one worker and its requests in flight, and the barrier of a static load.
 
 use llmscen_core::schedule::users::Change;
 use llmscen_core::units::Nanos;
@@ -7,86 +7,87 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
 use tokio::sync::{Notify, watch};
 
-/// Slots are instants: each is the time at which it became free, which is a closed-loop request's `intended`.
+/// The slots of one worker. A slot is the time at which it became free, which is the `intended` time of the next closed-loop
+/// request.
 ///
 /// ```text
-///            ┌── slot ── request ── free ──┐        a user who is to go leaves when a request ends:
-///  a user ───┘◄────────────────────────────┘        the slot is not free again, and nothing is cancelled
-///  comes: at that instant
+///               ┌── slot ── request ── free ──┐     a user leaves when its request ends:
+///  user added ──┘◄────────────────────────────┘     the slot is not freed, and nothing is cancelled
 /// ```
 #[derive(Default)]
 pub struct ConcurrencyLimit {
     free: RefCell<VecDeque<FreeSlot>>,
-    /// Static load: the failed connections in a row of users that wait for the next batch.
+    /// Static load: consecutive failed connections of each user that waits for the next batch.
     waiting: RefCell<Vec<u32>>,
     freed: Notify,
     in_flight: Cell<usize>,
     idle: Notify,
-    /// Users who are still to come or go.
+    /// Future changes of the number of users.
     changes: RefCell<VecDeque<Change>>,
-    /// Slots that there are, free or not, and slots that there should be.
+    /// Slots, free or in use.
     slots: Cell<usize>,
-    wanted: Cell<usize>,
+    /// Slots that the load asks for at this time.
+    target_slots: Cell<usize>,
 }
 
 /// A user who may send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FreeSlot {
-    /// Since when.
+    /// When the slot became free.
     pub since: Nanos,
-    /// Its connections in a row that failed.
-    pub failed: u32,
+    /// Consecutive failed connections of the user.
+    pub failed_connects: u32,
 }
 
 impl ConcurrencyLimit {
-    /// A concurrency limit whose users come and go like this; those who are there at the start of the case have free slots by now.
+    /// A limit that follows these changes of the number of users; users present at time zero have a free slot.
     pub fn new(changes: Vec<Change>) -> ConcurrencyLimit {
         let concurrency_limit = ConcurrencyLimit { changes: RefCell::new(changes.into()), ..ConcurrencyLimit::default() };
-        concurrency_limit.pass(Nanos::ZERO);
+        concurrency_limit.apply_changes(Nanos::ZERO);
         concurrency_limit
     }
 
-    /// When the next user comes or goes.
+    /// Time of the next change of the number of users.
     pub fn next_change(&self) -> Option<Nanos> {
         self.changes.borrow().front().map(|change| change.at)
     }
 
-    /// Lets users come and go whose instant has come by `now`.
-    pub fn pass(&self, now: Nanos) {
+    /// Applies the changes due by `now`.
+    pub fn apply_changes(&self, now: Nanos) {
         loop {
             let due = self.changes.borrow_mut().pop_front_if(|change| change.at <= now);
             let Some(Change { at, more }) = due else { return };
-            let wanted = self.wanted.get();
-            self.wanted.set(if more { wanted + 1 } else { wanted.saturating_sub(1) });
-            if self.slots.get() < self.wanted.get() {
+            let target = self.target_slots.get();
+            self.target_slots.set(if more { target + 1 } else { target.saturating_sub(1) });
+            if self.slots.get() < self.target_slots.get() {
                 self.slots.set(self.slots.get() + 1);
-                self.offer(at, 0);
-            } else if self.slots.get() > self.wanted.get() && self.free.borrow_mut().pop_back().is_some() {
+                self.add_free_slot(at, 0);
+            } else if self.slots.get() > self.target_slots.get() && self.free.borrow_mut().pop_back().is_some() {
                 self.slots.set(self.slots.get() - 1);
             }
         }
     }
 
-    /// Every user sends again, all at `at`.
-    pub fn refill(&self, at: Nanos) {
-        let mut failed = self.waiting.take().into_iter();
-        (0..self.wanted.get()).for_each(|_| self.offer(at, failed.next().unwrap_or(0)));
+    /// Frees the slots of all users at `at`, for the next batch of a static load.
+    pub fn open_batch(&self, at: Nanos) {
+        let mut failed_connects = self.waiting.take().into_iter();
+        (0..self.target_slots.get()).for_each(|_| self.add_free_slot(at, failed_connects.next().unwrap_or(0)));
     }
 
-    /// A user waits for the next batch, after so many connections in a row that failed.
-    pub fn wait(&self, failed: u32) {
-        self.waiting.borrow_mut().push(failed);
+    /// Keeps a user waiting for the next batch of a static load.
+    pub fn wait_for_batch(&self, failed_connects: u32) {
+        self.waiting.borrow_mut().push(failed_connects);
     }
 
-    fn offer(&self, since: Nanos, failed: u32) {
-        self.free.borrow_mut().push_back(FreeSlot { since, failed });
+    fn add_free_slot(&self, since: Nanos, failed_connects: u32) {
+        self.free.borrow_mut().push_back(FreeSlot { since, failed_connects });
         self.freed.notify_one();
     }
 
-    /// The slot that has been free for longest; waits for one.
-    pub async fn slot(&self) -> FreeSlot {
+    /// Takes the slot that has been free for longest; waits until there is one.
+    pub async fn take_slot(&self) -> FreeSlot {
         loop {
-            // The borrow ends before the wait: nothing else may hold the queue then.
+            // The borrow must end before the wait.
             let slot = self.free.borrow_mut().pop_front();
             match slot {
                 Some(slot) => return slot,
@@ -95,22 +96,22 @@ impl ConcurrencyLimit {
         }
     }
 
-    /// A request leaves.
+    /// Counts a request in flight.
     pub fn enter(&self) {
         self.in_flight.set(self.in_flight.get() + 1);
     }
 
-    /// A request has ended: its slot is free since `at`, unless its user goes. `failed`: its connections in a row that failed.
-    pub fn free(&self, at: Nanos, failed: u32) {
-        self.pass(at);
-        if self.slots.get() > self.wanted.get() {
+    /// Frees the slot of a request that ended at `at`, unless its user leaves.
+    pub fn free_slot(&self, at: Nanos, failed_connects: u32) {
+        self.apply_changes(at);
+        if self.slots.get() > self.target_slots.get() {
             self.slots.set(self.slots.get() - 1);
         } else {
-            self.offer(at, failed);
+            self.add_free_slot(at, failed_connects);
         }
     }
 
-    /// A request is over, its outcome in the collector's hands.
+    /// Counts a request as over, once its outcome is delivered.
     pub fn leave(&self) {
         self.in_flight.set(self.in_flight.get() - 1);
         if self.in_flight.get() == 0 {
@@ -119,33 +120,34 @@ impl ConcurrencyLimit {
     }
 
     /// Resolves when nothing is in flight.
-    pub async fn empty(&self) {
+    pub async fn none_in_flight(&self) {
         while self.in_flight.get() > 0 {
             self.idle.notified().await;
         }
     }
 }
 
-/// The round that is under way, shared by all workers.
+/// The current batch of a static load, shared by all workers.
 pub struct BatchBarrier {
     batch: u64,
+    /// Requests of the batch that have not ended.
     left: AtomicU64,
+    /// Time of the latest end.
     latest: AtomicU64,
-    /// When the round after this one began, for every round that did.
+    /// Time at which the latest batch was opened.
     opened: watch::Sender<Nanos>,
 }
 
 impl BatchBarrier {
-    /// BatchBarrier of so many requests; the first one begins at zero.
+    /// A barrier for batches of this size; the first batch is open from time zero.
     pub fn new(batch: u32) -> BatchBarrier {
         let batch = u64::from(batch);
         BatchBarrier { batch, left: AtomicU64::new(batch), latest: AtomicU64::new(0), opened: watch::Sender::new(Nanos::ZERO) }
     }
 
-    /// A request of this round ended at `at`. The last one opens the next round at the latest of those instants, one
-    /// reading of the clock for all of it.
-    pub fn ended(&self, at: Nanos) {
-        // Whoever is last sees every instant: each is written before its count is released.
+    /// Counts a request of this batch that ended at `at`. The last one opens the next batch at the latest of these times.
+    pub fn request_ended(&self, at: Nanos) {
+        // The last one sees every time: each is written before its count is released.
         self.latest.fetch_max(at.0, Ordering::Relaxed);
         if self.left.fetch_sub(1, Ordering::AcqRel) == 1 {
             self.left.store(self.batch, Ordering::Relaxed);
@@ -153,7 +155,7 @@ impl BatchBarrier {
         }
     }
 
-    /// A view of the openings. No worker can miss one: the next round cannot end without that worker's requests.
+    /// The times at which batches open. A worker cannot miss one: the next batch cannot end without its requests.
     pub fn openings(&self) -> watch::Receiver<Nanos> {
         self.opened.subscribe()
     }
@@ -177,92 +179,92 @@ mod tests {
     }
 
     #[test]
-    fn a_user_comes_at_its_instant_and_goes_when_a_request_ends() {
+    fn a_user_is_added_on_time_and_leaves_when_a_request_ends() {
         let concurrency_limit = ConcurrencyLimit::new(vec![more(0), more(0), more(10), less(20), less(20), more(40)]);
         assert_eq!((free(&concurrency_limit), concurrency_limit.next_change()), (vec![0, 0], Some(Nanos(10))));
-        concurrency_limit.pass(Nanos(15));
+        concurrency_limit.apply_changes(Nanos(15));
         assert_eq!(free(&concurrency_limit), [10]);
-        concurrency_limit.free(Nanos(19), 0);
+        concurrency_limit.free_slot(Nanos(19), 0);
         assert_eq!(free(&concurrency_limit), [19]);
-        // Three in flight, one wanted: the next two that end are not refilled, whatever ran the changes.
-        concurrency_limit.free(Nanos(25), 0);
-        concurrency_limit.free(Nanos(26), 0);
+        // Three in flight, one target slot: the next two slots that end are not freed, whichever call applies the changes.
+        concurrency_limit.free_slot(Nanos(25), 0);
+        concurrency_limit.free_slot(Nanos(26), 0);
         assert_eq!((free(&concurrency_limit), concurrency_limit.slots.get()), (vec![], 1));
-        concurrency_limit.free(Nanos(27), 0);
-        concurrency_limit.pass(Nanos(50));
+        concurrency_limit.free_slot(Nanos(27), 0);
+        concurrency_limit.apply_changes(Nanos(50));
         assert_eq!((free(&concurrency_limit), concurrency_limit.next_change()), (vec![27, 40], None));
     }
 
     #[test]
-    fn an_idle_user_goes_at_once_and_one_who_stays_too_long_is_not_replaced() {
+    fn an_idle_user_leaves_at_once_and_a_late_one_is_not_replaced() {
         let idle = ConcurrencyLimit::new(vec![more(0), more(0), less(5)]);
-        idle.pass(Nanos(5));
+        idle.apply_changes(Nanos(5));
         assert_eq!(free(&idle), [0]);
         let busy = ConcurrencyLimit::new(vec![more(0), less(5), more(8)]);
         assert_eq!(free(&busy), [0]);
-        busy.pass(Nanos(8));
+        busy.apply_changes(Nanos(8));
         assert_eq!((free(&busy), busy.slots.get()), (vec![], 1));
-        busy.free(Nanos(9), 0);
+        busy.free_slot(Nanos(9), 0);
         assert_eq!(free(&busy), [9]);
     }
 
     #[tokio::test]
-    async fn a_slot_carries_the_instant_at_which_it_became_free() {
+    async fn a_slot_has_the_time_at_which_it_became_free() {
         let concurrency_limit = Rc::new(ConcurrencyLimit::new(vec![more(0)]));
-        assert_eq!(concurrency_limit.slot().await, FreeSlot { since: Nanos::ZERO, failed: 0 });
+        assert_eq!(concurrency_limit.take_slot().await, FreeSlot { since: Nanos::ZERO, failed_connects: 0 });
         concurrency_limit.enter();
         let local = tokio::task::LocalSet::new();
         let waiting = concurrency_limit.clone();
         let slot = local.run_until(async move {
             let waiter = tokio::task::spawn_local({
                 let concurrency_limit = waiting.clone();
-                async move { concurrency_limit.slot().await }
+                async move { concurrency_limit.take_slot().await }
             });
             tokio::task::yield_now().await;
-            waiting.free(Nanos(7), 3);
+            waiting.free_slot(Nanos(7), 3);
             let slot = waiter.await.unwrap();
             waiting.leave();
-            waiting.empty().await;
+            waiting.none_in_flight().await;
             slot
         });
-        assert_eq!(slot.await, FreeSlot { since: Nanos(7), failed: 3 });
+        assert_eq!(slot.await, FreeSlot { since: Nanos(7), failed_connects: 3 });
     }
 
     #[test]
     fn a_user_of_a_static_load_keeps_its_failed_connections_over_the_batch() {
         let concurrency_limit = ConcurrencyLimit::new(vec![more(0), more(0)]);
         assert_eq!(free(&concurrency_limit), [0, 0]);
-        concurrency_limit.wait(2);
-        concurrency_limit.wait(0);
-        concurrency_limit.refill(Nanos(9));
+        concurrency_limit.wait_for_batch(2);
+        concurrency_limit.wait_for_batch(0);
+        concurrency_limit.open_batch(Nanos(9));
         let slots: Vec<(u64, u32)> =
-            concurrency_limit.free.borrow_mut().drain(..).map(|slot| (slot.since.0, slot.failed)).collect();
+            concurrency_limit.free.borrow_mut().drain(..).map(|slot| (slot.since.0, slot.failed_connects)).collect();
         assert_eq!(slots, [(9, 2), (9, 0)]);
-        concurrency_limit.refill(Nanos(12));
-        assert!(concurrency_limit.free.borrow().iter().all(|slot| slot.failed == 0));
+        concurrency_limit.open_batch(Nanos(12));
+        assert!(concurrency_limit.free.borrow().iter().all(|slot| slot.failed_connects == 0));
     }
 
     #[test]
-    fn the_last_to_end_opens_the_next_round_at_the_latest_instant() {
-        let rounds = BatchBarrier::new(3);
-        let mut openings = rounds.openings();
-        [9, 30].into_iter().for_each(|at| rounds.ended(Nanos(at)));
+    fn the_last_request_opens_the_next_batch_at_the_latest_end() {
+        let barrier = BatchBarrier::new(3);
+        let mut openings = barrier.openings();
+        [9, 30].into_iter().for_each(|at| barrier.request_ended(Nanos(at)));
         assert!(!openings.has_changed().unwrap());
-        rounds.ended(Nanos(29));
+        barrier.request_ended(Nanos(29));
         assert_eq!(*openings.borrow_and_update(), Nanos(30));
-        [31, 32, 33].into_iter().for_each(|at| rounds.ended(Nanos(at)));
+        [31, 32, 33].into_iter().for_each(|at| barrier.request_ended(Nanos(at)));
         assert_eq!(*openings.borrow_and_update(), Nanos(33));
     }
 
     #[test]
-    fn every_round_opens_once_however_many_threads_end_its_requests() {
-        let rounds = BatchBarrier::new(8);
-        let mut openings = rounds.openings();
+    fn every_batch_opens_once_whatever_the_number_of_threads() {
+        let barrier = BatchBarrier::new(8);
+        let mut openings = barrier.openings();
         for round in 1..=200u64 {
             std::thread::scope(|scope| {
                 for worker in 0..4 {
-                    let rounds = &rounds;
-                    scope.spawn(move || (0..2).for_each(|k| rounds.ended(Nanos(round * 100 + worker * 2 + k))));
+                    let barrier = &barrier;
+                    scope.spawn(move || (0..2).for_each(|k| barrier.request_ended(Nanos(round * 100 + worker * 2 + k))));
                 }
             });
             assert!(openings.has_changed().unwrap());

@@ -1,45 +1,69 @@
-//! What a worker sends its calls to.
+//! What a worker sends requests to: a server or a local model.
 
-use llmscen_client::http::{Finished, Http};
+use crate::run::error::RunError;
+use crate::run::execution::local_model::LocalRound;
+use llmscen_client::http::{Finished, Http, Setting};
+use llmscen_client::route::Route;
 use llmscen_core::call::Call;
 use llmscen_core::outcome::{Failure, Phase};
+use llmscen_core::target::Target;
 use llmscen_core::units::Nanos;
 use llmscen_local::adapter::Adapter;
 
-/// A server, or a model in this process.
+/// The receiver of a worker's requests.
 pub enum Engine {
-    /// Spoken to over HTTP.
+    /// A server, over HTTP.
     Http(Box<Http>),
-    /// Worked on by a thread of this process.
+    /// A local model, on another thread of this process.
     Local(Adapter),
 }
 
 impl Engine {
-    /// Begins to open so many connections for what comes; a model in this process needs none.
-    pub fn open_ahead(&self, connections: u64) {
+    /// The engine of a worker: the local model, if there is one, else the server at the end of `route`.
+    ///
+    /// # Errors
+    /// The HTTP client cannot be built.
+    pub fn open(target: &Target, route: Option<&Route>, local: Option<LocalRound>, setting: Setting) -> Result<Engine, RunError> {
+        if let Some(local) = local {
+            return Ok(Engine::Local(Adapter {
+                host: local.host,
+                session: local.session,
+                gauges: setting.gauges,
+                total: target.timeouts.total,
+                seed: setting.manners.seed,
+                keep_text: setting.keep_text,
+                keep_bodies: setting.keep_bodies,
+            }));
+        }
+        let route = route.ok_or(RunError::NothingToSend)?;
+        Ok(Engine::Http(Box::new(Http::new(target, route, setting)?)))
+    }
+
+    /// Starts to open this many connections ahead of their first use; a local model needs none.
+    pub fn preconnect(&self, connections: u64) {
         if let Engine::Http(http) = self {
             http.open_ahead(connections);
         }
     }
 
-    /// Opens one connection and closes it, to see whether the target is there; a model in this process always is.
+    /// Opens one connection and closes it, to find out whether the target can be reached; a local model always can.
     ///
     /// # Errors
     /// Why it cannot be reached.
-    pub async fn reach(&self) -> Result<(), Failure> {
+    pub async fn connect(&self) -> Result<(), Failure> {
         match self {
             Engine::Http(http) => http.reach().await,
             Engine::Local(_) => Ok(()),
         }
     }
 
-    /// Sends a call and waits for its end. Never an error: what goes wrong is in the outcome.
+    /// Sends a request and waits for its end. A failure is part of the outcome.
     ///
-    /// `cancelled` resolves when the call must be given up.
+    /// `cancelled` resolves when the request must be cancelled.
     pub async fn call(&self, call: Call, intended: Nanos, phase: Phase, cancelled: impl Future<Output = ()>) -> Finished {
         match self {
             Engine::Http(http) => http.call(call, intended, phase, cancelled).await,
-            Engine::Local(seat) => seat.call(call, intended, phase, cancelled).await,
+            Engine::Local(adapter) => adapter.call(call, intended, phase, cancelled).await,
         }
     }
 }

@@ -1,11 +1,11 @@
-//! A session on a worker: its turns in order, each with the replies before it.
+//! Runs the sessions of a worker: turns in order, each with the replies before it.
 //!
 //! ```text
-//! turn 0 ── sent … end ── reply ─► turn renderer ─► turn 1, ready      a slot, or a place under max_in_flight, is held
-//!                          └──────── wait ────────┴─ sent … end        from the first turn to the last
+//! turn 0 ── sent … end ── reply ─► turn renderer ─► turn 1 rendered    a slot of the closed loop or of max_in_flight is in
+//!                          └────── think time ──────┴─ sent … end      use from the first turn to the last
 //! ```
-//! Turns that cannot be sent, because one failed or because the case was over, are `dropped`: each session leaves as many
-//! rows as it has turns.
+//! Turns that are not sent, because an earlier one failed or sending ended, are recorded as `dropped`: each session has one outcome
+//! per turn.
 
 use crate::run::execution::stop::Level;
 use crate::run::requests::RequestPosition;
@@ -16,154 +16,173 @@ use crate::run::worker::{ScheduledRequest, Worker};
 use async_channel::Sender;
 use llmscen_client::http::{Finished, dropped};
 use llmscen_core::call::Call;
-use llmscen_core::outcome::{Failure, FailureKind, Phase};
+use llmscen_core::outcome::{FailureKind, Phase};
 use llmscen_core::units::Nanos;
 use llmscen_protocols::Message;
 use std::cell::Cell;
 use std::io;
 use tokio::sync::{oneshot, watch};
 
-/// What a worker needs for sessions of several turns.
+/// Runs sessions of several turns on one worker.
 pub struct SessionRunner {
     turn_requests: Sender<TurnRequest>,
-    deadlines: Deadlines,
-    deadline: Timer,
-    /// No further turn is sent.
+    /// Ends of think times.
+    think_times: Deadlines,
+    /// End of sending.
+    end_timer: Timer,
+    /// True once no further turn may be sent.
     over: watch::Sender<bool>,
     last_sent: Cell<Nanos>,
 }
 
 impl SessionRunner {
-    /// Later turns are rendered behind `turn_requests`. Must be made on the worker itself.
+    /// Later turns are rendered by the receiver of `turn_requests`. Must be called on the thread of the worker.
     ///
     /// # Errors
-    /// The system gives no timer.
+    /// The system provides no timer.
     pub fn new(turn_requests: Sender<TurnRequest>) -> io::Result<SessionRunner> {
         Ok(SessionRunner {
             turn_requests,
-            deadlines: Deadlines::new(Timer::new()?),
-            deadline: Timer::new()?,
+            think_times: Deadlines::new(Timer::new()?),
+            end_timer: Timer::new()?,
             over: watch::Sender::new(false),
             last_sent: Cell::default(),
         })
     }
 
-    /// When the last turn so far was sent.
+    /// Send time of the last turn so far.
     pub fn last_sent(&self) -> Nanos {
         self.last_sent.get()
     }
 
-    /// Asks for the next turn, which is made elsewhere.
-    fn ask(&self, place: RequestPosition, conversation: Option<Box<Conversation>>, reply: Message) -> Answer {
-        let (answer, answered) = oneshot::channel();
-        // A thread that is gone answers nothing, whether it can still be asked or not; the queue has no bound.
-        let _ = self.turn_requests.try_send(TurnRequest { place, conversation, reply, answer });
-        answered
+    /// Requests the next turn from the thread of the turn renderer.
+    fn request_turn(
+        &self,
+        position: RequestPosition,
+        conversation: Option<Box<Conversation>>,
+        reply: Message,
+    ) -> oneshot::Receiver<Result<RenderedTurn, String>> {
+        let (rendered, receiver) = oneshot::channel();
+        // The queue is unbounded. If the renderer has ended, the receiver reports it.
+        let _ = self.turn_requests.try_send(TurnRequest { position, conversation, reply, rendered });
+        receiver
     }
 
-    async fn over(&self) {
+    async fn is_over(&self) {
         // The sender lives in self, so the wait cannot fail.
         let _ = self.over.subscribe().wait_for(|over| *over).await;
     }
 
-    /// Wakes think times until no further turn is sent, and then tells every session.
+    /// Wakes sessions at the ends of their think times, until sending ends; then ends every session.
     pub async fn watch_for_end(&self, worker: &Worker) {
         tokio::select! {
-            () = worker.stop.reached(Level::Drain) => {}
-            () = worker.halt.reached(Level::Drain) => {}
-            () = worker.deadline(&self.deadline) => {}
-            () = self.deadlines.wake_due() => {}
+            () = worker.shared.stop.reached(Level::Drain) => {}
+            () = worker.shared.halt.reached(Level::Drain) => {}
+            () = worker.sending_end(&self.end_timer) => {}
+            () = self.think_times.wake_due() => {}
         }
         self.over.send_replace(true);
     }
 
-    /// Runs a session. What comes back is still to be delivered: its last outcome, and the turns that were not sent.
+    /// Runs a session. Returns the outcomes that are not delivered yet: of its last turn, and of the turns that were not sent.
     pub async fn run_session(&self, worker: &Worker, first: ScheduledRequest) -> Vec<Finished> {
         let ScheduledRequest { mut call, mut intended, phase, .. } = first;
-        let (session, turns) = (Unsent::of(&call, phase), call.turns);
+        let unsent = UnsentTurns::new(&call, phase);
+        let turns = call.turns;
         let mut conversation = None;
         loop {
-            let place = RequestPosition { seq: call.seq, turn: call.turn + 1, turns, entry: call.entry, number: call.number };
-            let mut finished = worker.engine.call(call, intended, phase, worker.given_up()).await;
+            let next = RequestPosition { seq: call.seq, turn: call.turn + 1, turns, entry: call.entry, number: call.number };
+            let mut finished = worker.engine.call(call, intended, phase, worker.cancelled()).await;
             let timeline = &finished.outcome.timeline;
             self.last_sent.set(self.last_sent.get().max(timeline.sent.unwrap_or_default()));
             let end = timeline.end;
-            if place.turn >= turns {
+            if next.turn >= turns {
                 return vec![finished];
             }
-            if let Err(Failure { kind: FailureKind::Abandoned, .. }) = &finished.outcome.end {
-                let why = format!("not sent: its user left in turn {} of the session, counted from 0", place.turn - 1);
-                let rest = drop_unsent_turns(&session, place.turn, end, &why).into_iter().map(abandoned);
+            if let Err(failure) = &finished.outcome.end {
+                let rest = unsent.drop_after_failure(next.turn, end, failure.kind);
                 return std::iter::once(finished).chain(rest).collect();
             }
-            if let Err(failure) = &finished.outcome.end {
-                let why = format!("not sent: turn {} of its session, counted from 0, failed ({})", place.turn - 1, failure.kind);
-                let mut left = vec![finished];
-                left.extend(drop_unsent_turns(&session, place.turn, end, &why));
-                return left;
-            }
-            // Asked first: the next turn is made while this one is delivered.
-            let answered = self.ask(place, conversation.take(), reply(&mut finished));
+            // Requested before the delivery, so that both happen at the same time.
+            let rendered = self.request_turn(next, conversation.take(), reply(&mut finished));
             worker.deliver(finished).await;
-            match self.next_turn(worker, answered, end).await {
-                Ok(next) => (call, intended, conversation) = (next.call, end + next.wait, Some(next.conversation)),
-                Err(why) => return drop_unsent_turns(&session, place.turn, end, &why),
+            match self.next_turn(worker, rendered, end).await {
+                Ok(turn) => {
+                    call = turn.call;
+                    intended = end + turn.wait;
+                    conversation = Some(turn.conversation);
+                }
+                Err(why) => return unsent.drop_from(next.turn, end, &why),
             }
         }
     }
 
-    /// The next turn when its instant has come; an error says why there is none.
-    async fn next_turn(&self, worker: &Worker, answered: Answer, end: Nanos) -> Result<RenderedTurn, String> {
-        let ready = async {
-            let next = answered.await.unwrap_or_else(|_| Err("the thread that makes turns is gone".into()));
-            let next = next.map_err(|error| format!("not sent: the turn cannot be made: {error}"))?;
-            self.deadlines.until(worker.clock.instant(end + next.wait)).await;
-            Ok(next)
+    /// The next turn once it is due; an error states why it is not sent.
+    async fn next_turn(
+        &self,
+        worker: &Worker,
+        rendered: oneshot::Receiver<Result<RenderedTurn, String>>,
+        end: Nanos,
+    ) -> Result<RenderedTurn, String> {
+        let due = async {
+            let turn = rendered.await.unwrap_or_else(|_| Err("the turn renderer has ended".into()));
+            let turn = turn.map_err(|error| format!("skipped: the turn cannot be rendered: {error}"))?;
+            self.think_times.until(worker.shared.clock.instant(end + turn.wait)).await;
+            Ok(turn)
         };
         tokio::select! {
             biased;
-            () = self.over() => Err("not sent: sending was over before this turn of the session".into()),
-            ready = ready => ready,
+            () = self.is_over() => Err("skipped: sending ended before this turn".into()),
+            due = due => due,
         }
     }
 }
 
-/// Where a later turn comes in.
-type Answer = oneshot::Receiver<Result<RenderedTurn, String>>;
-
-/// The rows of a session's turns from `from` on, none of which is sent.
-pub fn drop_unsent_turns(first: &Unsent, from: u32, at: Nanos, why: &str) -> Vec<Finished> {
-    let row = |turn| {
-        let call = Call { turn, ..first.call.clone() };
-        Finished::bare(dropped(&call, first.phase, at, why))
-    };
-    (from..first.call.turns).map(row).collect()
-}
-
-/// A turn that was not sent because its user had left before: no error of anyone.
-fn abandoned(mut row: Finished) -> Finished {
-    if let Err(failure) = &mut row.outcome.end {
-        failure.kind = FailureKind::Abandoned;
-    }
-    row
-}
-
-/// What the rows of unsent turns share with the first one.
-pub struct Unsent {
+/// What the outcomes of unsent turns share with the first turn of their session.
+pub struct UnsentTurns {
     call: Call,
     phase: Phase,
 }
 
-impl Unsent {
-    /// The session of this first turn.
-    pub fn of(first: &Call, phase: Phase) -> Unsent {
-        let (model, group) = (first.model.clone(), first.group.clone());
-        let call = Call { seq: first.seq, turns: first.turns, streamed: first.streamed, model, group, ..Call::default() };
-        Unsent { call, phase }
+impl UnsentTurns {
+    /// `first`: the first turn of the session.
+    pub fn new(first: &Call, phase: Phase) -> UnsentTurns {
+        let call = Call {
+            seq: first.seq,
+            turns: first.turns,
+            streamed: first.streamed,
+            model: first.model.clone(),
+            group: first.group.clone(),
+            ..Call::default()
+        };
+        UnsentTurns { call, phase }
+    }
+
+    /// The outcomes of the turns from `turn` on, which are dropped at `at`.
+    pub fn drop_from(&self, turn: u32, at: Nanos, why: &str) -> Vec<Finished> {
+        let drop_turn = |turn| {
+            let call = Call { turn, ..self.call.clone() };
+            Finished::bare(dropped(&call, self.phase, at, why))
+        };
+        (turn..self.call.turns).map(drop_turn).collect()
+    }
+
+    /// The same after the turn before `turn` failed. If its user left, so have the users of these turns.
+    fn drop_after_failure(&self, turn: u32, at: Nanos, kind: FailureKind) -> Vec<Finished> {
+        if kind != FailureKind::Abandoned {
+            return self.drop_from(turn, at, &format!("skipped: turn {} of the session (0-based) failed ({kind})", turn - 1));
+        }
+        let mut left = self.drop_from(turn, at, &format!("skipped: the user left at turn {} (0-based)", turn - 1));
+        for finished in &mut left {
+            if let Err(failure) = &mut finished.outcome.end {
+                failure.kind = FailureKind::Abandoned;
+            }
+        }
+        left
     }
 }
 
-/// The reply as it is fed back. Text that is kept without a message of its own is its content.
+/// The reply as a message of the conversation. Without a decoded message, the text is its content.
 fn reply(finished: &mut Finished) -> Message {
     let text = || Message { content: finished.text.clone().unwrap_or_default(), ..Message::default() };
     finished.message.take().unwrap_or_else(text)

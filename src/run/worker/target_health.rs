@@ -1,10 +1,10 @@
-//! Whether the target of a round can still be reached, and whether not all of its first requests fail, as its workers see it.
+//! Detects that the target of a round can no longer be reached, or that all first requests of a case fail with the same status.
 //!
 //! ```text
-//! answer ── answer ── connect failed ── connect failed ── connect failed ──► one more connection, by the worker that sees it
-//!                         since ├────────── PATIENCE ──────────┤                    failed: lost, nothing more is sent
+//! response ── response ── connect failed ── connect failed ── connect failed ──► one more connection by that worker
+//!                        since ├──────── LOST_AFTER ───────────────┤             failed: target lost, stop sending
 //! ```
-//! An answer in between sets the clock back: a server that restarts ends no case.
+//! A response in between resets the time, so that a server restart does not end a case.
 
 use crate::run::event::Event;
 use crate::run::execution::stop::{Level, Stop};
@@ -16,85 +16,92 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError, mpsc};
 
 /// How long every connection must have failed before the target may be lost.
-const PATIENCE: Nanos = Nanos(3_000_000_000);
-/// The target answered last.
-const ANSWERS: u64 = u64::MAX;
+const LOST_AFTER: Nanos = Nanos(3_000_000_000);
+/// Value of `failing_since` after a response.
+const NOT_FAILING: u64 = u64::MAX;
 
-/// What the workers of a round know of their target; without a lock but for the first requests, for every outcome passes here.
+/// The state of the target, shared by all workers of a round. Every outcome is recorded here, so only the first requests take a
+/// lock.
 pub struct TargetHealth {
     failing_since: AtomicU64,
-    probing: AtomicBool,
-    /// Watches the first requests, until they are decided. The workers do, not the collector: it may lag behind them, and what
-    /// they send meanwhile would fail as well.
-    first: Mutex<Option<FailFast>>,
-    undecided: AtomicBool,
+    /// Whether a worker opens the last connection.
+    checking: AtomicBool,
+    /// Checks the first requests. The collector cannot, since it may lag behind the workers.
+    fail_fast: Mutex<Option<FailFast>>,
+    /// Whether `fail_fast` still needs outcomes.
+    fail_fast_active: AtomicBool,
     ending: OnceLock<Ending>,
-    /// Pressed where the round is to end: requests in flight get their grace.
+    /// Pressed to end the round: requests in flight may finish within the drain time.
     stop: Stop,
     events: mpsc::Sender<Event>,
 }
 
-/// The failure of a request that did not reach the target. One for which this side had no file says nothing of the target.
+/// The failure of a request that did not reach the target. Running out of open files is not a failure of the target.
 pub fn connect_failure(outcome: &Outcome) -> Option<&Failure> {
     let connect = |failure: &&Failure| matches!(failure.kind, FailureKind::Connect | FailureKind::TimeoutConnect);
     outcome.end.as_ref().err().filter(connect).filter(|failure| !failure.message.contains(Failure::NO_FILES))
 }
 
-/// Whether the target answered: a response that broke off may be its last sign.
-fn answered(outcome: &Outcome) -> bool {
-    let broken = |failure: &Failure| failure.kind == FailureKind::Truncated;
-    outcome.status.is_some() && !outcome.end.as_ref().is_err_and(broken)
+/// Whether the target responded. A truncated response does not count: the server may have crashed while it sent it.
+fn has_response(outcome: &Outcome) -> bool {
+    let truncated = |failure: &Failure| failure.kind == FailureKind::Truncated;
+    outcome.status.is_some() && !outcome.end.as_ref().is_err_and(truncated)
 }
 
 impl TargetHealth {
-    /// The target health of a round that `stop` ends; whoever shows the run hears of that at once. `first`: the watch over the first
-    /// requests; None where they end nothing.
-    pub fn new(stop: Stop, events: mpsc::Sender<Event>, first: Option<FailFast>) -> TargetHealth {
-        let (failing_since, probing) = (AtomicU64::new(ANSWERS), AtomicBool::new(false));
-        let (undecided, first) = (AtomicBool::new(first.is_some()), Mutex::new(first));
-        TargetHealth { failing_since, probing, first, undecided, ending: OnceLock::new(), stop, events }
+    /// The state at the start of a round, which `stop` ends. `fail_fast`: None if the first requests must not end the round.
+    pub fn new(stop: Stop, events: mpsc::Sender<Event>, fail_fast: Option<FailFast>) -> TargetHealth {
+        TargetHealth {
+            failing_since: AtomicU64::new(NOT_FAILING),
+            checking: AtomicBool::new(false),
+            fail_fast_active: AtomicBool::new(fail_fast.is_some()),
+            fail_fast: Mutex::new(fail_fast),
+            ending: OnceLock::new(),
+            stop,
+            events,
+        }
     }
 
-    /// Takes in a request that is over.
-    pub fn see(&self, outcome: &Outcome) {
-        if self.undecided.load(Ordering::Relaxed) {
-            self.see_first(outcome);
+    /// Records a finished request.
+    pub fn record(&self, outcome: &Outcome) {
+        if self.fail_fast_active.load(Ordering::Relaxed) {
+            self.record_first(outcome);
         }
         if connect_failure(outcome).is_some() {
-            // The least of all: `ANSWERS` is greater than any instant.
+            // `NOT_FAILING` is greater than any time.
             self.failing_since.fetch_min(outcome.timeline.end.0, Ordering::Relaxed);
-        } else if answered(outcome) && self.failing_since.load(Ordering::Relaxed) != ANSWERS {
-            self.failing_since.store(ANSWERS, Ordering::Relaxed);
+        } else if has_response(outcome) && self.failing_since.load(Ordering::Relaxed) != NOT_FAILING {
+            self.failing_since.store(NOT_FAILING, Ordering::Relaxed);
         }
     }
 
-    /// Whether the caller, whose connection failed at `at`, is to try one more: every connection has failed for long enough, and
-    /// no other worker tries. [`TargetHealth::conclude`] must follow.
-    pub fn suspects(&self, at: Nanos) -> bool {
+    /// Whether the caller, whose connection failed at `at`, must open one more: every connection has failed for [`LOST_AFTER`], and
+    /// no other worker does it. [`TargetHealth::conclude_check`] must follow.
+    pub fn must_check(&self, at: Nanos) -> bool {
         let since = self.failing_since.load(Ordering::Relaxed);
-        let long = since != ANSWERS && at.since(Nanos(since)) >= PATIENCE;
-        long && self.stop.level() == Level::Run && !self.probing.swap(true, Ordering::Relaxed)
+        let is_long = since != NOT_FAILING && at.since(Nanos(since)) >= LOST_AFTER;
+        is_long && self.stop.level() == Level::Run && !self.checking.swap(true, Ordering::Relaxed)
     }
 
-    /// Records the result of that connection at `at`: why it failed, or None where it was opened.
-    pub fn conclude(&self, at: Nanos, why: Option<&str>) {
+    /// Records the result of that connection at `at`: why it failed, or None if it succeeded.
+    pub fn conclude_check(&self, at: Nanos, why: Option<&str>) {
         let since = self.failing_since.load(Ordering::Relaxed);
-        match why.filter(|_| since != ANSWERS && self.stop.level() == Level::Run) {
+        match why.filter(|_| since != NOT_FAILING && self.stop.level() == Level::Run) {
             Some(why) => {
                 let lost = TargetLost { since_s: Nanos(since).secs(), at_s: at.secs(), why: why.to_owned() };
                 self.end(Ending::TargetLost(lost));
             }
-            None => self.failing_since.store(ANSWERS, Ordering::Relaxed),
+            None => self.failing_since.store(NOT_FAILING, Ordering::Relaxed),
         }
-        self.probing.store(false, Ordering::Relaxed);
+        self.checking.store(false, Ordering::Relaxed);
     }
 
-    fn see_first(&self, outcome: &Outcome) {
-        let mut first = self.first.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some(watch) = first.as_mut() else { return };
-        let all_failed = watch.see(outcome);
-        if watch.is_over() {
-            self.undecided.store(false, Ordering::Relaxed);
+    fn record_first(&self, outcome: &Outcome) {
+        let mut fail_fast = self.fail_fast.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(fail_fast) = fail_fast.as_mut() else { return };
+        let all_failed = fail_fast.record(outcome);
+        if fail_fast.is_over() {
+            self.fail_fast_active.store(false, Ordering::Relaxed);
         }
         if let Some(all_failed) = all_failed.filter(|_| self.stop.level() == Level::Run) {
             self.end(Ending::AllFailed(all_failed));
@@ -107,54 +114,60 @@ impl TargetHealth {
         self.stop.press();
     }
 
-    /// Why the round was ended here, if it was.
+    /// Why the target ended the round, if it did.
     pub fn ending(&self) -> Option<Ending> {
         self.ending.get().cloned()
     }
 }
 
-/// Requests that decide.
-const FIRST: u64 = 20;
+/// Number of first requests that are checked.
+const FIRST_REQUESTS: u64 = 20;
 
-/// The watch over the first requests of a case, in the order of their ends, warm-up included.
+/// Stops a case whose first requests all fail with the same client error. Requests count in the order of their ends, warm-up
+/// included.
 #[derive(Clone, Debug, Default)]
 pub struct FailFast {
     status: Option<u16>,
-    seen: u64,
+    failed: u64,
     planned: Option<u64>,
     over: bool,
 }
 
 impl FailFast {
-    /// The same watch over a round of a case with this many requests, where that is known.
-    pub fn over(&self, planned: Option<u64>) -> FailFast {
+    /// The same check with the number of planned requests of the case, if known.
+    pub fn with_planned(&self, planned: Option<u64>) -> FailFast {
         FailFast { planned, ..self.clone() }
     }
 
-    /// Whether what comes changes nothing any more.
+    /// Whether further outcomes change nothing.
     pub fn is_over(&self) -> bool {
         self.over
     }
 
-    /// Takes in a request that is over. The reason to stop, once.
-    pub fn see(&mut self, outcome: &Outcome) -> Option<AllFailed> {
+    /// Records a finished request. Returns the reason to stop, once.
+    pub fn record(&mut self, outcome: &Outcome) -> Option<AllFailed> {
         let failure = outcome.end.as_ref().err();
         let unfinished = [FailureKind::Dropped, FailureKind::Cancelled, FailureKind::Abandoned];
         if self.over || failure.is_some_and(|failure| unfinished.contains(&failure.kind)) {
             return None;
         }
-        let same =
+        let same_client_error =
             |status: &u16| (300..=499).contains(status) && *status != 429 && self.status.is_none_or(|first| first == *status);
-        let Some((status, failure)) = outcome.status.filter(same).zip(failure) else {
+        let Some((status, failure)) = outcome.status.filter(same_client_error).zip(failure) else {
             self.over = true;
             return None;
         };
-        (self.status, self.seen) = (Some(status), self.seen + 1);
-        self.over = self.seen == FIRST;
-        let reason = StatusCode::from_u16(status).ok().and_then(|own| own.canonical_reason()).unwrap_or_default().to_owned();
-        let words = failure.message.strip_prefix(&format!("{status}: ")).unwrap_or(&failure.message);
-        let (at_s, after, planned) = (outcome.timeline.end.secs(), self.seen, self.planned);
-        self.over.then(|| AllFailed { at_s, after, planned, status, reason, message: words.to_owned() })
+        self.status = Some(status);
+        self.failed += 1;
+        self.over = self.failed == FIRST_REQUESTS;
+        self.over.then(|| AllFailed {
+            at_s: outcome.timeline.end.secs(),
+            after: self.failed,
+            planned: self.planned,
+            status,
+            reason: StatusCode::from_u16(status).ok().and_then(|code| code.canonical_reason()).unwrap_or_default().to_owned(),
+            message: failure.message.strip_prefix(&format!("{status}: ")).unwrap_or(&failure.message).to_owned(),
+        })
     }
 }
 
@@ -183,62 +196,62 @@ mod tests {
 
     fn target_health() -> (TargetHealth, mpsc::Receiver<Event>) {
         let (events, inbox) = mpsc::channel();
-        (TargetHealth::new(Stop::default(), events, Some(FailFast::default().over(Some(5000)))), inbox)
+        (TargetHealth::new(Stop::default(), events, Some(FailFast::default().with_planned(Some(5000)))), inbox)
     }
 
     #[test]
     fn a_target_is_lost_once_every_connection_failed_for_three_seconds_and_one_more_fails() {
         let (target_health, inbox) = target_health();
-        target_health.see(&ended(900, Some(200), None));
-        target_health.see(&refused(1000));
-        target_health.see(&ended(1500, None, Some(FailureKind::TimeoutConnect)));
-        assert!(!target_health.suspects(at(3999)));
-        assert!(target_health.suspects(at(4000)) && !target_health.suspects(at(4000)), "one worker tries, no other");
-        target_health.conclude(at(4100), Some("refused"));
+        target_health.record(&ended(900, Some(200), None));
+        target_health.record(&refused(1000));
+        target_health.record(&ended(1500, None, Some(FailureKind::TimeoutConnect)));
+        assert!(!target_health.must_check(at(3999)));
+        assert!(target_health.must_check(at(4000)) && !target_health.must_check(at(4000)), "one worker checks, no other");
+        target_health.conclude_check(at(4100), Some("refused"));
         let known = TargetLost { since_s: 1.0, at_s: 4.1, why: "refused".into() };
         assert_eq!(target_health.ending(), Some(Ending::TargetLost(known.clone())));
         assert_eq!(inbox.try_recv(), Ok(Event::Ending(Ending::TargetLost(known))));
-        assert_eq!((target_health.stop.level(), target_health.suspects(at(9000))), (Level::Drain, false));
+        assert_eq!((target_health.stop.level(), target_health.must_check(at(9000))), (Level::Drain, false));
     }
 
     #[test]
-    fn any_answer_and_a_connection_that_opens_set_the_clock_back() {
+    fn any_response_and_a_successful_connection_reset_the_time() {
         let (target_health, inbox) = target_health();
-        target_health.see(&refused(1000));
-        target_health.see(&ended(2000, Some(503), Some(FailureKind::Http5xx)));
-        target_health.see(&refused(3000));
-        assert!(!target_health.suspects(at(5000)) && target_health.suspects(at(6000)));
-        target_health.conclude(at(6001), None);
-        target_health.see(&refused(6002));
-        assert!(!target_health.suspects(at(9000)) && target_health.suspects(at(9002)));
+        target_health.record(&refused(1000));
+        target_health.record(&ended(2000, Some(503), Some(FailureKind::Http5xx)));
+        target_health.record(&refused(3000));
+        assert!(!target_health.must_check(at(5000)) && target_health.must_check(at(6000)));
+        target_health.conclude_check(at(6001), None);
+        target_health.record(&refused(6002));
+        assert!(!target_health.must_check(at(9000)) && target_health.must_check(at(9002)));
         assert!(target_health.ending().is_none() && inbox.try_recv().is_err());
     }
 
     #[test]
     fn the_round_ends_at_the_twentieth_of_equal_client_errors_before_it_is_collected() {
         let (target_health, inbox) = target_health();
-        (0..19).for_each(|number| target_health.see(&ended(number, Some(401), Some(FailureKind::Http4xx))));
+        (0..19).for_each(|number| target_health.record(&ended(number, Some(401), Some(FailureKind::Http4xx))));
         assert_eq!((target_health.stop.level(), target_health.ending()), (Level::Run, None));
-        target_health.see(&ended(20, Some(401), Some(FailureKind::Http4xx)));
+        target_health.record(&ended(20, Some(401), Some(FailureKind::Http4xx)));
         assert_eq!(target_health.stop.level(), Level::Drain);
         let ending = target_health.ending().unwrap();
         assert!(matches!(&ending, Ending::AllFailed(failed) if (failed.after, failed.status) == (20, 401)), "{ending:?}");
-        target_health.see(&ended(21, Some(401), Some(FailureKind::Http4xx)));
+        target_health.record(&ended(21, Some(401), Some(FailureKind::Http4xx)));
         assert_eq!((inbox.try_recv(), inbox.try_recv().is_err()), (Ok(Event::Ending(ending)), true));
     }
 
     #[test]
-    fn what_says_nothing_of_the_target_changes_nothing() {
+    fn failures_that_are_not_connect_failures_of_the_target_change_nothing() {
         let (target_health, _inbox) = target_health();
         let mut no_file = refused(0);
         no_file.end = Err(Failure::new(FailureKind::Connect, Failure::NO_FILES));
-        target_health.see(&no_file);
-        assert!(!target_health.suspects(at(5000)));
-        target_health.see(&refused(5000));
-        target_health.see(&ended(6000, Some(200), Some(FailureKind::Truncated)));
-        target_health.see(&ended(6000, None, Some(FailureKind::TimeoutRead)));
-        target_health.see(&ended(6000, None, Some(FailureKind::Dropped)));
-        assert!(target_health.suspects(at(8000)));
+        target_health.record(&no_file);
+        assert!(!target_health.must_check(at(5000)));
+        target_health.record(&refused(5000));
+        target_health.record(&ended(6000, Some(200), Some(FailureKind::Truncated)));
+        target_health.record(&ended(6000, None, Some(FailureKind::TimeoutRead)));
+        target_health.record(&ended(6000, None, Some(FailureKind::Dropped)));
+        assert!(target_health.must_check(at(8000)));
     }
 
     fn answered_with(status: u16) -> Outcome {
@@ -249,10 +262,10 @@ mod tests {
         outcome
     }
 
-    /// After how many of these it stops.
+    /// Number of these requests after which it stops.
     fn stops(statuses: impl IntoIterator<Item = u16>) -> Option<usize> {
         let mut watch = FailFast::default();
-        statuses.into_iter().position(|status| watch.see(&answered_with(status)).is_some()).map(|place| place + 1)
+        statuses.into_iter().position(|status| watch.record(&answered_with(status)).is_some()).map(|index| index + 1)
     }
 
     #[test]
@@ -268,12 +281,12 @@ mod tests {
     }
 
     #[test]
-    fn requests_that_this_side_ended_do_not_count_and_earlier_rounds_do() {
+    fn requests_ended_by_the_load_generator_do_not_count_and_earlier_rounds_do() {
         let unsent = dropped(&Call::default(), Phase::Measured, Nanos::ZERO, "");
         let earlier = [answered_with(401), unsent, answered_with(401)];
         let mut watch = FailFast::default();
-        earlier.iter().for_each(|outcome| _ = watch.see(outcome));
-        let mut watch = watch.over(Some(5000));
+        earlier.iter().for_each(|outcome| _ = watch.record(outcome));
+        let mut watch = watch.with_planned(Some(5000));
         let known = AllFailed {
             at_s: 1.5,
             after: 20,
@@ -282,7 +295,7 @@ mod tests {
             reason: "Unauthorized".into(),
             message: "wrong key".into(),
         };
-        let mut stops = (3..60).filter_map(|number| Some((number, watch.see(&answered_with(401))?)));
+        let mut stops = (3..60).filter_map(|number| Some((number, watch.record(&answered_with(401))?)));
         assert_eq!((stops.next(), stops.next()), (Some((20, known)), None));
     }
 }

@@ -4,13 +4,12 @@ use llmscen_client::counters::{Gauges, Reading};
 use llmscen_client::http::{Http, Setting};
 use llmscen_client::route::Route;
 use llmscen_core::api::Api;
-use llmscen_core::load::{Load, Shape};
 use llmscen_core::target::{Place, Pool, Target, Timeouts, Tls};
 use std::net::TcpListener;
 
 const MINUTE: Nanos = Nanos(60_000_000_000);
 
-fn worker(url: &str, calls: u64, (results, gauges): (Sender<Finished>, Arc<Gauges>), stop: Stop) -> Worker {
+fn worker(url: &str, calls: u64, results: Sender<Finished>, gauges: Arc<Gauges>, stop: Stop) -> Worker {
     let clock = Clock::starting(std::time::Instant::now());
     let target = Target {
         api: Api::OpenaiChat,
@@ -43,33 +42,23 @@ fn worker(url: &str, calls: u64, (results, gauges): (Sender<Finished>, Arc<Gauge
         keep_bodies: false,
         manners: Default::default(),
     };
+    let target_health = TargetHealth::new(stop.clone(), std::sync::mpsc::channel().0, None);
     Worker {
         engine: Engine::Http(Box::new(Http::new(&target, &route, setting).unwrap())),
         concurrency_limit: ConcurrencyLimit::new(llmscen_core::schedule::users::changes(&load, 0, 1)),
-        barrier: None,
-        spent: Stop::default(),
+        shared: SharedState::new(&load, Seed(0), clock, stop, target_health),
         queue,
-        quota: Arc::new(Quota::new(&load)),
-        closed: true,
-        target_health: Arc::new(TargetHealth::new(stop.clone(), std::sync::mpsc::channel().0, None)),
-        seed: Seed(0),
-        in_flight_limit: None,
         results,
-        stop,
-        halt: Stop::default(),
-        clock,
         timer: Timer::new().unwrap(),
-        changes: Timer::new().unwrap(),
-        grace: load.graceful_stop,
-        timed: false,
+        ramp_timer: Timer::new().unwrap(),
         cancel: watch::Sender::new(false),
-        ahead: 0,
+        preconnect: 0,
         session_runner: None,
     }
 }
 
 #[test]
-fn a_full_channel_costs_no_outcome_when_all_is_given_up() {
+fn a_full_channel_loses_no_outcome_when_all_requests_are_cancelled() {
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}/", silent.local_addr().unwrap());
     let (stop, gauges) = (Stop::default(), Arc::<Gauges>::default());
@@ -82,14 +71,14 @@ fn a_full_channel_costs_no_outcome_when_all_is_given_up() {
             }
             stop.press();
             stop.press();
-            // Behind the worker: its requests end meanwhile, and all but one outcome wait for room.
+            // The collector lags: requests end meanwhile, and all outcomes but one wait for the full channel.
             std::thread::sleep(Duration::from_millis(300));
             std::iter::from_fn(|| results.recv_blocking().ok()).count()
         }
     });
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     tokio::task::LocalSet::new().block_on(&runtime, async {
-        Rc::new(worker(&url, 20, (sender, gauges), stop)).run().await;
+        Rc::new(worker(&url, 20, sender, gauges, stop)).run().await;
     });
     assert_eq!(collector.join().unwrap(), 20);
 }

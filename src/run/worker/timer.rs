@@ -1,5 +1,5 @@
-//! Timers for absolute instants, exact to tens of microseconds, and many deadlines on one timer. Tokio's own timers are exact to
-//! a millisecond only.
+//! Timers for absolute times with a precision of tens of microseconds, and many deadlines on one timer. Tokio's timers have a
+//! precision of one millisecond.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -7,16 +7,16 @@ use std::io;
 use std::time::Instant;
 use tokio::sync::{Notify, oneshot};
 
-/// A timer of one worker. Each wait names an absolute instant, so lateness never adds up.
+/// A timer of one worker. Each wait ends at an absolute time, so delays do not add up.
 pub struct Timer(imp::Timer);
 
 impl Timer {
-    /// A timer; must be made on the worker that waits on it.
+    /// Must be called on the thread of the worker.
     pub fn new() -> io::Result<Timer> {
         imp::Timer::new().map(Timer)
     }
 
-    /// Resolves at `instant`, or at once where that has passed.
+    /// Resolves at `instant`, or at once if that has passed.
     pub async fn until(&self, instant: Instant) {
         if instant > Instant::now() {
             self.0.until(instant).await;
@@ -52,7 +52,7 @@ mod imp {
                 let value = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: i64::from(left.subsec_nanos()) };
                 let zero = Timespec { tv_sec: 0, tv_nsec: 0 };
                 let once = Itimerspec { it_interval: zero, it_value: value };
-                // Neither call can fail on a timer of our own; if one did, the coarse timer still gets there.
+                // Neither call is expected to fail; if one does, the coarse timer is used.
                 let armed = timerfd_settime(self.0.get_ref(), TimerfdTimerFlags::empty(), &once).is_ok();
                 match self.0.readable().await {
                     Ok(mut ready) if armed => {
@@ -71,7 +71,7 @@ mod imp {
     use std::io;
     use std::time::{Duration, Instant};
 
-    /// The wheel's granularity, with room: the rest is waited out by yielding.
+    /// More than the resolution of tokio's timers; the rest is waited for by yielding.
     const COARSE: Duration = Duration::from_millis(2);
 
     pub struct Timer;
@@ -92,7 +92,7 @@ mod imp {
     }
 }
 
-/// Waits for absolute instants, any number at once; [`Deadlines::ring`] must run beside them.
+/// Waits for any number of absolute times at once. [`Deadlines::wake_due`] must run at the same time.
 pub struct Deadlines {
     timer: Timer,
     waiting: RefCell<Waiting>,
@@ -106,12 +106,12 @@ struct Waiting {
 }
 
 impl Deadlines {
-    /// Deadlines on a timer of their own, which must have been made on the worker that waits.
+    /// Deadlines on `timer`, which no other task uses.
     pub fn new(timer: Timer) -> Deadlines {
         Deadlines { timer, waiting: RefCell::default(), set: Notify::new() }
     }
 
-    /// Resolves at `instant`, or at once where that has passed.
+    /// Resolves at `instant`, or at once if that has passed.
     pub async fn until(&self, instant: Instant) {
         if instant <= Instant::now() {
             return;
@@ -124,11 +124,11 @@ impl Deadlines {
             waiting.wakers.insert(key, waker);
         }
         self.set.notify_one();
-        // The wakers live as long as self: the only answer is a ring.
+        // The wakers live as long as self, so this cannot fail.
         let _ = woken.await;
     }
 
-    /// Wakes every wait at its instant; never ends.
+    /// Wakes every wait when it is due; never ends.
     pub async fn wake_due(&self) {
         loop {
             let next = self.waiting.borrow().wakers.keys().next().map(|(instant, _)| *instant);
@@ -137,16 +137,16 @@ impl Deadlines {
                 continue;
             };
             tokio::select! {
-                () = self.timer.until(next) => self.ring_due(Instant::now()),
+                () = self.timer.until(next) => self.wake_until(Instant::now()),
                 () = self.set.notified() => {}
             }
         }
     }
 
-    fn ring_due(&self, now: Instant) {
+    fn wake_until(&self, now: Instant) {
         let mut waiting = self.waiting.borrow_mut();
         while let Some(first) = waiting.wakers.first_entry().filter(|first| first.key().0 <= now) {
-            // Whoever waited may have given up.
+            // The receiver may have been cancelled.
             let _ = first.remove().send(());
         }
     }
@@ -158,7 +158,7 @@ mod tests {
     use std::time::Duration;
 
     #[tokio::test]
-    async fn it_never_fires_early_and_the_past_is_now() {
+    async fn it_never_fires_early_and_a_past_time_is_due_at_once() {
         let timer = Timer::new().unwrap();
         for micros in [1, 300, 1500] {
             let due = Instant::now() + Duration::from_micros(micros);
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_wait_that_was_given_up_does_not_disturb_the_next() {
+    async fn a_cancelled_wait_does_not_disturb_the_next() {
         let timer = Timer::new().unwrap();
         let long = timer.until(Instant::now() + Duration::from_secs(60));
         assert!(tokio::time::timeout(Duration::from_millis(2), long).await.is_err());
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_wait_set_last_but_due_first_rings_first_and_none_rings_early() {
+    async fn waits_end_in_the_order_of_their_times_and_none_early() {
         let deadlines = Deadlines::new(Timer::new().unwrap());
         let start = Instant::now();
         let order = RefCell::new(Vec::new());
@@ -190,10 +190,10 @@ mod tests {
             assert!(Instant::now() >= due);
             order.borrow_mut().push(millis);
         };
-        let given_up = tokio::time::timeout(Duration::from_millis(1), wait(30));
+        let cancelled = tokio::time::timeout(Duration::from_millis(1), wait(30));
         tokio::select! {
             () = deadlines.wake_due() => {}
-            _ = async { tokio::join!(wait(60), wait(20), wait(40), wait(0), given_up) } => {}
+            _ = async { tokio::join!(wait(60), wait(20), wait(40), wait(0), cancelled) } => {}
         }
         assert_eq!(*order.borrow(), [0, 20, 40, 60]);
     }

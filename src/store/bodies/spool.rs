@@ -1,10 +1,9 @@
-//! The spool: `bodies.bin`, the bodies of a run as they arrive, until requests.db holds them.
+//! The spool: `bodies.bin`, the bodies of a run in the order of their arrival, until they are in requests.db.
 //!
-//! Like the journal it is made of frames: head (postcard) · request · response. Bodies are compressed in it, so that they are
-//! copied as they are.
+//! Like the journal it consists of frames: head (postcard) · request · response. Bodies are compressed as in requests.db.
 
 use crate::store::error::StoreError;
-use crate::store::frames::{Frames, HEADER, Scan, frame_at, header, some_of, version};
+use crate::store::frames::{Frames, HEADER, Scan, header, read_frame, read_up_to, read_version};
 use serde::{Deserialize, Serialize};
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -17,7 +16,7 @@ pub const FILE: &str = "bodies.bin";
 const MAGIC: &[u8; 8] = b"LLMSCENB";
 const VERSION: u32 = 2;
 
-/// What is known of two bodies besides themselves.
+/// The facts of a request whose bodies are stored.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Head {
     /// Case id.
@@ -26,34 +25,34 @@ pub struct Head {
     pub round: u32,
     /// Number of the request.
     pub seq: u64,
-    /// Its turn, from 0.
+    /// Turn, from 0.
     pub turn: u32,
-    /// Whether only a sample is kept, which this is a candidate of.
+    /// Whether only a sample is stored, for which this is a candidate.
     pub sampled: bool,
     /// Whether it was measured.
     pub measured: bool,
     /// Whether it failed.
     pub failed: bool,
-    /// Its place in the draw: the lowest are drawn.
+    /// Random rank: the lowest ranks are sampled.
     pub rank: u64,
-    /// The request.
+    /// Extent of the request body.
     pub request: Extent,
-    /// The response; None where none came.
+    /// Extent of the response body; None without a response.
     pub response: Option<Extent>,
 }
 
-/// How long a body is.
+/// The length of a body.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Extent {
-    /// Bytes that went over the wire, content codings undone.
-    pub whole: u64,
-    /// Only its beginning is kept.
+    /// Length in bytes, without content encoding.
+    pub length: u64,
+    /// Whether only the beginning is stored.
     pub cut: bool,
-    /// Bytes of the compressed JSON text.
+    /// Length of the compressed JSON text.
     pub packed: u32,
 }
 
-/// Two bodies as compressed JSON text; the response's is empty where none came.
+/// Request and response body as compressed JSON text; that of the response is empty without a response.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Packed {
     /// The request.
@@ -69,17 +68,17 @@ pub struct Spool {
 }
 
 impl Spool {
-    /// Begins a spool, or goes on with the one of the round before.
+    /// Creates a spool, or opens the one of the round before.
     ///
     /// # Errors
     /// The file cannot be written.
     pub fn append(path: &Path) -> Result<Spool, StoreError> {
         let failed = |source| StoreError::Write { path: path.to_owned(), source };
         let file = OpenOptions::new().create(true).append(true).mode(0o600).open(path).map_err(failed)?;
-        let begun = file.metadata().map_err(failed)?.len() > 0;
-        let mut spool = Spool { out: Frames::to(path, file) };
-        if !begun {
-            spool.out.put(&header(MAGIC, VERSION))?;
+        let has_header = file.metadata().map_err(failed)?.len() > 0;
+        let mut spool = Spool { out: Frames::new(path, file) };
+        if !has_header {
+            spool.out.write_raw(&header(MAGIC, VERSION))?;
         }
         Ok(spool)
     }
@@ -92,10 +91,10 @@ impl Spool {
         let mut frame = postcard::to_stdvec(head).map_err(|error| StoreError::Encode { reason: error.to_string() })?;
         frame.extend_from_slice(&packed.request);
         frame.extend_from_slice(&packed.response);
-        self.out.add(&frame)
+        self.out.append(&frame)
     }
 
-    /// Hands everything to the operating system.
+    /// Passes all buffered data to the operating system.
     ///
     /// # Errors
     /// The file cannot be written.
@@ -104,7 +103,7 @@ impl Spool {
     }
 }
 
-/// Reads a spool at any place.
+/// Reads a spool.
 #[derive(Debug)]
 pub struct Reader {
     path: PathBuf,
@@ -112,35 +111,35 @@ pub struct Reader {
 }
 
 impl Reader {
-    /// Opens a spool. One that was cut within its first bytes has no bodies.
+    /// Opens a spool. A spool with an incomplete header has no bodies.
     ///
     /// # Errors
-    /// The file cannot be read, or is no spool of this version.
+    /// The file cannot be read, or is not a spool of this version.
     pub fn open(path: &Path) -> Result<Reader, StoreError> {
         let failed = |source| StoreError::Read { path: path.to_owned(), source };
         let mut file = File::open(path).map_err(failed)?;
-        let reason = match version(MAGIC, &some_of(&mut file, HEADER).map_err(failed)?) {
+        let reason = match read_version(MAGIC, &read_up_to(&mut file, HEADER).map_err(failed)?) {
             Ok(None | Some(VERSION)) => return Ok(Reader { path: path.to_owned(), file }),
-            Ok(Some(own)) => format!("it is of version {own}, not {VERSION}"),
-            Err(()) => "it is no spool".into(),
+            Ok(Some(found)) => format!("it has version {found}, not {VERSION}"),
+            Err(()) => "it is not a spool".into(),
         };
         Err(StoreError::Spool { path: path.to_owned(), reason })
     }
 
-    /// The heads of all whole frames, and where each frame begins.
+    /// The heads of all complete frames, and the offset of each frame.
     ///
     /// # Errors
     /// The file cannot be read.
     pub fn heads(&mut self) -> Result<Vec<(Head, u64)>, StoreError> {
-        self.all().map_err(|source| StoreError::Read { path: self.path.clone(), source })
+        self.scan_heads().map_err(|source| StoreError::Read { path: self.path.clone(), source })
     }
 
-    /// The bodies in the frame there; None where it is none.
+    /// The bodies in the frame at this offset; None if there is none.
     ///
     /// # Errors
     /// The file cannot be read.
     pub fn bodies(&mut self, at: u64) -> Result<Option<Packed>, StoreError> {
-        let frame = frame_at(&mut self.file, at).map_err(|source| StoreError::Read { path: self.path.clone(), source })?;
+        let frame = read_frame(&mut self.file, at).map_err(|source| StoreError::Read { path: self.path.clone(), source })?;
         Ok(frame.and_then(|frame| {
             let (head, rest) = postcard::take_from_bytes::<Head>(&frame).ok()?;
             let (request, response) = rest.split_at_checked(head.request.packed as usize)?;
@@ -148,7 +147,7 @@ impl Reader {
         }))
     }
 
-    fn all(&mut self) -> io::Result<Vec<(Head, u64)>> {
+    fn scan_heads(&mut self) -> io::Result<Vec<(Head, u64)>> {
         let mut scan = Scan::new(self.file.try_clone()?)?;
         let head = |frame: &[u8]| postcard::take_from_bytes::<Head>(frame).ok().map(|(head, _)| head);
         let mut heads = Vec::new();
@@ -165,13 +164,13 @@ mod tests {
 
     fn one(seq: u64) -> (Head, Packed) {
         let packed = Packed { request: vec![seq as u8; 5], response: b"response".to_vec() };
-        let extent = |bytes: &[u8]| Extent { whole: 9, cut: false, packed: bytes.len() as u32 };
+        let extent = |bytes: &[u8]| Extent { length: 9, cut: false, packed: bytes.len() as u32 };
         let (request, response) = (extent(&packed.request), Some(extent(&packed.response)));
         (Head { case: "c=1".into(), seq, request, response, ..Head::default() }, packed)
     }
 
     #[test]
-    fn a_spool_that_was_cut_keeps_every_whole_frame() {
+    fn a_truncated_spool_keeps_every_complete_frame() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join(FILE);
         for seq in 0..3 {
@@ -192,22 +191,22 @@ mod tests {
         bytes[heads[1].1 as usize + 20] ^= 1;
         std::fs::write(&path, bytes).unwrap();
         let kept = Reader::open(&path).unwrap().heads().unwrap();
-        assert_eq!(kept.iter().map(|(head, _)| head.seq).collect::<Vec<_>>(), [0, 2], "what follows damage is read");
+        assert_eq!(kept.iter().map(|(head, _)| head.seq).collect::<Vec<_>>(), [0, 2], "frames after the damage are read");
         File::options().write(true).open(&path).unwrap().set_len(size - 1).unwrap();
         assert_eq!(Reader::open(&path).unwrap().heads().unwrap().len(), 1);
         File::options().write(true).open(&path).unwrap().set_len(5).unwrap();
-        assert!(Reader::open(&path).unwrap().heads().unwrap().is_empty(), "cut before the first body");
+        assert!(Reader::open(&path).unwrap().heads().unwrap().is_empty(), "truncated before the first body");
     }
 
     #[test]
-    fn what_is_no_spool_of_this_version_is_an_error() {
+    fn a_file_that_is_not_a_spool_of_this_version_is_an_error() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join(FILE);
         let why = |bytes: &[u8]| {
             std::fs::write(&path, bytes).unwrap();
             Reader::open(&path).unwrap_err().to_string()
         };
-        assert!(why(b"LLMSCENB\x63\0\0\0").contains("it is of version 99, not 2; move it away"), "{}", path.display());
-        assert!(why(b"something else").contains("bodies.bin holds no bodies that this llmscen reads: it is no spool"));
+        assert!(why(b"LLMSCENB\x63\0\0\0").contains("it has version 99, not 2; move it away"), "{}", path.display());
+        assert!(why(b"something else").contains("bodies.bin has no bodies that this llmscen can read: it is not a spool"));
     }
 }

@@ -16,7 +16,7 @@ fn outcome(seq: u64, end: Result<Finish, Failure>) -> Record {
     Record::Outcome { case: 1, round: 0, outcome }
 }
 
-fn few() -> Vec<Record> {
+fn records() -> Vec<Record> {
     vec![
         Record::Started { case: 1, round: 0, origin_ns: 5 },
         outcome(0, Ok(Finish { reason: "stop".into() })),
@@ -25,7 +25,7 @@ fn few() -> Vec<Record> {
     ]
 }
 
-/// Writes the records; the size of the file after the header and after each.
+/// Writes the records. Returns the size of the file after the header and after each record.
 fn written(path: &Path, records: &[Record]) -> Vec<u64> {
     let mut writer = Writer::create(path).unwrap();
     let mut sizes = vec![std::fs::metadata(path).unwrap().len()];
@@ -45,10 +45,10 @@ fn read(path: &Path) -> (Vec<Record>, u64) {
 }
 
 #[test]
-fn a_journal_cut_anywhere_keeps_every_whole_record() {
+fn a_truncated_journal_keeps_every_complete_record() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join(FILE);
-    let records = few();
+    let records = records();
     let sizes = written(&path, &records);
     assert_eq!(read(&path), (records.clone(), 0));
     let file = File::options().write(true).open(&path).unwrap();
@@ -61,10 +61,10 @@ fn a_journal_cut_anywhere_keeps_every_whole_record() {
 }
 
 #[test]
-fn a_damaged_byte_costs_its_own_record_and_is_reported() {
+fn a_damaged_byte_loses_only_its_record_and_is_reported() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join(FILE);
-    let records = few();
+    let records = records();
     let sizes = written(&path, &records);
     let bytes = std::fs::read(&path).unwrap();
     let others = [&records[..1], &records[2..]].concat();
@@ -80,11 +80,11 @@ fn a_damaged_byte_costs_its_own_record_and_is_reported() {
 }
 
 #[test]
-fn what_was_not_flushed_is_what_a_crash_costs() {
+fn a_crash_loses_only_records_that_were_not_flushed() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join(FILE);
     let mut writer = Writer::create(&path).unwrap();
-    let records = few();
+    let records = records();
     writer.append(&records[0]).unwrap();
     writer.flush().unwrap();
     writer.append(&records[1]).unwrap();
@@ -97,7 +97,7 @@ fn what_was_not_flushed_is_what_a_crash_costs() {
 fn other_files_and_other_versions_are_refused() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join(FILE);
-    written(&path, &few());
+    written(&path, &records());
     let mut file = File::options().write(true).open(&path).unwrap();
     file.seek(SeekFrom::Start(8)).unwrap();
     file.write_all(&7u32.to_le_bytes()).unwrap();
@@ -112,7 +112,7 @@ fn other_files_and_other_versions_are_refused() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(32))]
     #[test]
-    fn records_come_back_in_order(records in proptest::collection::vec(any_record(), 0..20)) {
+    fn records_are_read_in_order(records in proptest::collection::vec(any_record(), 0..20)) {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join(FILE);
         written(&path, &records);
@@ -121,9 +121,9 @@ proptest! {
 }
 
 #[test]
-fn the_form_of_version_6_is_unchanged() {
+fn the_format_of_version_6_is_unchanged() {
     let hex = |record: &Record| postcard::to_stdvec(record).unwrap().iter().map(|byte| format!("{byte:02x}")).collect::<String>();
-    let all: Vec<String> = few()[..3].iter().map(hex).collect();
+    let all: Vec<String> = records()[..3].iter().map(hex).collect();
     let blank = "000000000000000000000000000000000000";
     let known = [
         "00010005".to_owned(),
@@ -254,14 +254,14 @@ fn any_record() -> impl Strategy<Value = Record> {
 
 proptest! {
     #[test]
-    fn a_record_comes_back_as_it_was(record in any_record()) {
+    fn a_record_is_read_as_it_was_written(record in any_record()) {
         let bytes = postcard::to_stdvec(&record).unwrap();
         prop_assert_eq!(postcard::from_bytes::<Record>(&bytes).unwrap(), record);
     }
 }
 
 #[test]
-fn a_token_event_costs_its_gap() {
+fn a_token_event_is_stored_as_its_gap() {
     let tokens = |gap: u64, n: u64| {
         let hour = 3_600_000_000_000;
         let timeline = Timeline { tokens: (0..n).map(|i| Nanos(hour + i * gap)).collect(), ..Timeline::default() };

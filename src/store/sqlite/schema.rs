@@ -1,19 +1,19 @@
-//! The tables of requests.db, as docs/data.md describes them.
+//! The tables of requests.db, documented in docs/data.md.
 
 use llmscen_analysis::cells::{Form, columns};
 use llmscen_core::sample::Distribution;
 
-/// `PRAGMA user_version`: another shape is another number.
+/// `PRAGMA user_version`; changes with the schema.
 pub const VERSION: i32 = 1;
 
-/// The gaps of the token events, nanoseconds: the first is between the first token and the second.
-pub const GAPS: &str = "token_gaps_ns";
-/// The column of the rows that the gaps are made of.
-pub const STAMPS: &str = "token_events_ns";
-/// What the gaps say already.
+/// Column of the gaps between token events, nanoseconds.
+const TOKEN_GAPS: &str = "token_gaps_ns";
+/// Column of the request table from which the gaps are computed.
+pub const TOKEN_TIMES: &str = "token_events_ns";
+/// Left out: the gaps contain the same values.
 const LEFT_OUT: &str = "itl_ms";
 
-/// All tables but `requests` and `distributions`, and the indices.
+/// All tables but `requests` and `distributions`.
 const TABLES: &str = "
 CREATE TABLE runs (
     run_id TEXT PRIMARY KEY, name TEXT NOT NULL, description TEXT, tool_version TEXT NOT NULL, plan_id TEXT NOT NULL,
@@ -44,7 +44,7 @@ CREATE TABLE bodies (
 ) STRICT;
 ";
 
-/// Made when the rows are in: sorting once is quicker than keeping order.
+/// Created after the rows are inserted, which is faster.
 pub const INDICES: &str = "
 CREATE INDEX requests_by_outcome ON requests (outcome, case_id);
 CREATE INDEX requests_by_intended ON requests (case_id, round, intended_ns);
@@ -52,36 +52,37 @@ CREATE INDEX requests_by_request_id ON requests (request_id) WHERE request_id IS
 CREATE INDEX requests_by_response_id ON requests (response_id) WHERE response_id IS NOT NULL;
 ";
 
-/// A column of `requests`: its own name, and that of the table's column that it is made of.
+/// A column of `requests`.
 pub struct Column {
-    /// Its name.
+    /// Name.
     pub name: &'static str,
-    /// The column of requests.parquet.
+    /// Name of the column in requests.parquet.
     pub source: &'static str,
     form: Form,
 }
 
-/// The columns of `requests`: lists last, so that reading the others need not pass over them.
+/// The columns of `requests`, with lists last, so that reading the other columns does not skip over them.
 pub fn requests() -> Vec<Column> {
-    let column = |(source, form)| Column { name: if source == STAMPS { GAPS } else { source }, source, form };
-    let mut all: Vec<Column> = columns().filter(|(name, _)| *name != LEFT_OUT).map(column).collect();
-    all.sort_by_key(|column| column.form == Form::List);
-    all
+    let column = |(source, form)| Column { name: if source == TOKEN_TIMES { TOKEN_GAPS } else { source }, source, form };
+    let mut requests: Vec<Column> = columns().filter(|(name, _)| *name != LEFT_OUT).map(column).collect();
+    requests.sort_by_key(|column| column.form == Form::List);
+    requests
 }
 
-/// A quantile's column: `p99`, `p99_9`.
+/// The column of a quantile: `p99`, `p99_9`.
 pub fn quantile(share: f64) -> String {
     format!("p{}", (share * 1000.0).round() / 10.0).replace('.', "_")
 }
 
-/// Everything that makes the tables.
+/// The SQL that creates all tables.
 pub fn tables() -> String {
-    let word = |form| match form {
+    let sql_type = |form| match form {
         Form::Text | Form::List => "TEXT",
         Form::Flag | Form::Whole => "INTEGER",
         Form::Real => "REAL",
     };
-    let columns: Vec<String> = requests().iter().map(|column| format!("{} {}", quoted(column.name), word(column.form))).collect();
+    let columns: Vec<String> =
+        requests().iter().map(|column| format!("{} {}", quoted(column.name), sql_type(column.form))).collect();
     let quantiles: Vec<String> = Distribution::SHARES.iter().map(|share| format!("{} REAL NOT NULL", quantile(*share))).collect();
     format!(
         "{TABLES}
@@ -99,12 +100,12 @@ CREATE TABLE distributions (
     )
 }
 
-/// A name that SQL may take for a word of its own.
-pub fn quoted(name: &str) -> String {
+/// A column name, quoted since it may be an SQL keyword.
+fn quoted(name: &str) -> String {
     format!("\"{name}\"")
 }
 
-/// `INSERT` of so many values.
+/// An `INSERT` statement with this number of values.
 pub fn insert(table: &str, values: usize) -> String {
     format!("INSERT INTO {table} VALUES ({})", vec!["?"; values].join(", "))
 }

@@ -1,8 +1,8 @@
-//! Reads the bodies of a run, each beside what its row says.
+//! Reads the stored bodies of a run, with facts of each request.
 
 use crate::store::error::StoreError;
 use crate::store::rundir::RunDir;
-use crate::store::sqlite::{FILE, Trouble, open, whole};
+use crate::store::sqlite::{DatabaseError, FILE, open, to_integer};
 use flate2::read::ZlibDecoder;
 use llmscen_core::units::Nanos;
 use rusqlite::{Connection, Row, named_params};
@@ -10,18 +10,18 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use std::io::Read;
 
-/// Which requests are wanted; None: all of them.
+/// Selects requests; None: no restriction.
 #[derive(Clone, Debug, Default)]
 pub struct BodyFilter {
     /// Case id.
     pub case: Option<String>,
     /// Round, from 0.
     pub round: Option<u32>,
-    /// Number of the request, or of its session.
+    /// Number of the request or session.
     pub seq: Option<u64>,
     /// Turn, from 0.
     pub turn: Option<u32>,
-    /// Only those that failed.
+    /// Only failed requests.
     pub failed: bool,
 }
 
@@ -40,36 +40,36 @@ pub struct StoredBodies {
     pub turns: u32,
     /// `ok`, or the kind of failure.
     pub outcome: String,
-    /// HTTP status, where one arrived.
+    /// HTTP status, if any.
     pub status: Option<u16>,
-    /// The failure's message, and where in the response it happened.
+    /// Message of the failure, and its position in the response.
     pub error: Option<(String, String)>,
-    /// When it was sent, after the start of the round.
+    /// Send time, after the start of the round.
     pub sent: Option<Nanos>,
-    /// Headers, first token and end, after the start of the round.
+    /// Time of the response headers, after the start of the round.
     pub headers: Option<Nanos>,
-    /// The same.
+    /// Time of the first token, after the start of the round.
     pub first_token: Option<Nanos>,
-    /// The same.
+    /// End of the request, after the start of the round.
     pub end: Nanos,
-    /// The body that was sent.
+    /// Request body.
     pub request: StoredBody,
-    /// The body that came; None where none did.
+    /// Response body; None without a response.
     pub response: Option<StoredBody>,
 }
 
-/// A body as it is stored.
+/// A stored body.
 #[derive(Debug)]
 pub struct StoredBody {
     /// Compressed JSON text.
     packed: Vec<u8>,
-    /// Bytes that went over the wire, content codings undone.
+    /// Length in bytes, without content encoding.
     pub bytes: u64,
-    /// Only its beginning is stored.
+    /// Whether only the beginning is stored.
     pub cut: bool,
 }
 
-/// What is stored of a response.
+/// The stored form of a response.
 #[derive(Deserialize)]
 struct Response<'a> {
     #[serde(borrow)]
@@ -77,36 +77,36 @@ struct Response<'a> {
 }
 
 impl StoredBodies {
-    /// The body that was sent.
+    /// Text of the request body.
     ///
     /// # Errors
-    /// It cannot be unpacked.
+    /// It cannot be decompressed.
     pub fn request_text(&self) -> std::io::Result<String> {
-        unquoted(&self.request.unpacked()?)
+        unquote(&self.request.decompress()?)
     }
 
-    /// The body that came; None where none did.
+    /// Text of the response body; None without a response.
     ///
     /// # Errors
-    /// It cannot be unpacked.
+    /// It cannot be decompressed.
     pub fn response_text(&self) -> std::io::Result<Option<String>> {
         let Some(response) = &self.response else { return Ok(None) };
-        let text = response.unpacked()?;
+        let text = response.decompress()?;
         let stored: Response<'_> = serde_json::from_str(&text)?;
-        unquoted(stored.body.get()).map(Some)
+        unquote(stored.body.get()).map(Some)
     }
 }
 
 impl StoredBody {
-    fn unpacked(&self) -> std::io::Result<String> {
+    fn decompress(&self) -> std::io::Result<String> {
         let mut text = String::new();
         ZlibDecoder::new(self.packed.as_slice()).read_to_string(&mut text)?;
         Ok(text)
     }
 }
 
-/// What is stored as a JSON string was a text; all else is a document.
-fn unquoted(json: &str) -> std::io::Result<String> {
+/// The body in its stored JSON: the content of a string, else the document.
+fn unquote(json: &str) -> std::io::Result<String> {
     if json.starts_with('"') { Ok(serde_json::from_str(json)?) } else { Ok(json.to_owned()) }
 }
 
@@ -115,36 +115,36 @@ const WHERE: &str = "FROM bodies JOIN requests USING (case_id, round, seq, turn)
     AND (:seq IS NULL OR seq = :seq) AND (:turn IS NULL OR turn = :turn)
     AND (NOT :failed OR outcome NOT IN ('ok', 'abandoned'))";
 
-/// The first of the wanted bodies in the order of the run, at most `limit`, and how many there are. No database: none.
+/// The first `limit` selected bodies in the order of the run, and the number of all selected ones. Without a database there are none.
 ///
 /// # Errors
 /// The database cannot be read.
-pub fn stored_bodies(run: &RunDir, wanted: &BodyFilter, limit: u64) -> Result<(Vec<StoredBodies>, u64), StoreError> {
+pub fn stored_bodies(run: &RunDir, filter: &BodyFilter, limit: u64) -> Result<(Vec<StoredBodies>, u64), StoreError> {
     let path = run.file(FILE);
     if !path.exists() {
         return Ok((Vec::new(), 0));
     }
     run.check_file(FILE)?;
-    open(&path).and_then(|own| found(&own, wanted, limit)).map_err(|trouble| trouble.at(&path))
+    open(&path).and_then(|connection| query(&connection, filter, limit)).map_err(|error| error.with_path(&path))
 }
 
-fn found(own: &Connection, wanted: &BodyFilter, limit: u64) -> Result<(Vec<StoredBodies>, u64), Trouble> {
-    let (case, round, turn) = (&wanted.case, wanted.round, wanted.turn);
-    // No request has a number beyond what SQLite holds.
-    let seq = wanted.seq.map(|seq| whole(seq).unwrap_or(i64::MAX));
-    let failed = wanted.failed;
-    let which = named_params! { ":case": case, ":round": round, ":seq": seq, ":turn": turn, ":failed": failed };
-    let count: i64 = own.query_row(&format!("SELECT count(*) {WHERE}"), which, |row| row.get(0))?;
-    let limit = whole(limit).unwrap_or(i64::MAX);
-    let mut query = own.prepare(&format!(
+fn query(connection: &Connection, filter: &BodyFilter, limit: u64) -> Result<(Vec<StoredBodies>, u64), DatabaseError> {
+    // No request has a number beyond the range of SQLite.
+    let seq = filter.seq.map(|seq| to_integer(seq).unwrap_or(i64::MAX));
+    let parameters = named_params! {
+        ":case": filter.case, ":round": filter.round, ":seq": seq, ":turn": filter.turn, ":failed": filter.failed,
+    };
+    let count: i64 = connection.query_row(&format!("SELECT count(*) {WHERE}"), parameters, |row| row.get(0))?;
+    let limit = to_integer(limit).unwrap_or(i64::MAX);
+    let mut select = connection.prepare(&format!(
         "SELECT case_id, round, seq, turn, turns, outcome, status, error, error_at, sent_ns, headers_ns, first_token_ns, end_ns,
          request, request_bytes, request_cut, response, response_bytes, response_cut {WHERE} ORDER BY bodies.rowid LIMIT {limit}"
     ))?;
-    let rows = query.query_map(which, stored)?.collect::<Result<Vec<_>, _>>()?;
+    let rows = select.query_map(parameters, read_row)?.collect::<Result<Vec<_>, _>>()?;
     Ok((rows, count.unsigned_abs()))
 }
 
-fn stored(row: &Row<'_>) -> rusqlite::Result<StoredBodies> {
+fn read_row(row: &Row<'_>) -> rusqlite::Result<StoredBodies> {
     let at = |column: &str| Ok::<_, rusqlite::Error>(row.get::<_, Option<i64>>(column)?.map(|at| Nanos(at.unsigned_abs())));
     let bytes = |column: &str| Ok::<_, rusqlite::Error>(row.get::<_, Option<i64>>(column)?.unwrap_or_default().unsigned_abs());
     let response: Option<Vec<u8>> = row.get("response")?;

@@ -72,8 +72,8 @@ fn written(folder: &Path, outcomes: &[Outcome]) -> Connection {
     open(&run.file(FILE)).unwrap()
 }
 
-fn one<T: rusqlite::types::FromSql>(own: &Connection, query: &str) -> T {
-    own.query_row(query, [], |row| row.get(0)).unwrap_or_else(|error| panic!("{query}: {error}"))
+fn one<T: rusqlite::types::FromSql>(database: &Connection, query: &str) -> T {
+    database.query_row(query, [], |row| row.get(0)).unwrap_or_else(|error| panic!("{query}: {error}"))
 }
 
 #[test]
@@ -81,30 +81,31 @@ fn rows_have_their_values_and_lists_are_gaps() {
     let folder = tempfile::tempdir().unwrap();
     let mut greedy = outcome(2, &[5], Ok(()));
     greedy.usage = Usage { output: Some(u64::MAX), ..Usage::default() };
-    let own = written(folder.path(), &[outcome(0, &[100, 100, 140], Ok(())), outcome(1, &[], Err(FailureKind::Http5xx)), greedy]);
-    let text = |query: &str| one::<Option<String>>(&own, query);
+    let database =
+        written(folder.path(), &[outcome(0, &[100, 100, 140], Ok(())), outcome(1, &[], Err(FailureKind::Http5xx)), greedy]);
+    let text = |query: &str| one::<Option<String>>(&database, query);
     assert_eq!(text("SELECT group_concat(seq || outcome, ' ') FROM requests").unwrap(), "0ok 1http_5xx 2ok");
-    assert_eq!(one::<f64>(&own, "SELECT ttft_ms FROM requests WHERE seq = 0"), 100.0);
+    assert_eq!(one::<f64>(&database, "SELECT ttft_ms FROM requests WHERE seq = 0"), 100.0);
     assert_eq!(text("SELECT token_gaps_ns FROM requests WHERE seq = 0").unwrap(), "[0,40000000]");
     assert_eq!(text("SELECT token_gaps_ns FROM requests WHERE seq = 2").unwrap(), "[]", "one token event has no gap");
-    assert_eq!(text("SELECT token_gaps_ns FROM requests WHERE seq = 1"), None, "and without a token event there is none");
+    assert_eq!(text("SELECT token_gaps_ns FROM requests WHERE seq = 1"), None, "without a token event there is no list");
     assert_eq!(text("SELECT error FROM requests WHERE seq = 1").unwrap(), "it's \"so\"");
-    assert_eq!(one::<Option<i64>>(&own, "SELECT usage_output FROM requests WHERE seq = 2"), None);
-    assert_eq!(one::<i64>(&own, "SELECT count(*) FROM pragma_table_info('requests')"), schema::requests().len() as i64);
+    assert_eq!(one::<Option<i64>>(&database, "SELECT usage_output FROM requests WHERE seq = 2"), None);
+    assert_eq!(one::<i64>(&database, "SELECT count(*) FROM pragma_table_info('requests')"), schema::requests().len() as i64);
 }
 
 #[test]
-fn what_is_said_stands_in_its_tables() {
+fn results_are_in_their_tables() {
     let folder = tempfile::tempdir().unwrap();
-    let own = written(folder.path(), &[]);
-    assert_eq!(one::<String>(&own, "SELECT seed || verdict || plan FROM runs"), "18446744073709551615passversion: 1\n");
-    assert_eq!(one::<f64>(&own, "SELECT value FROM figures WHERE metric = 'output_tps'"), 12.5);
-    assert_eq!(one::<f64>(&own, "SELECT p99_9 + max FROM distributions WHERE metric = 'ttft_ms'"), 3.0);
-    assert_eq!(one::<i64>(&own, "SELECT origin_ns FROM parts"), 7);
-    assert_eq!(one::<String>(&own, "PRAGMA integrity_check"), "ok");
-    assert_eq!(one::<String>(&own, "PRAGMA journal_mode"), "delete");
+    let database = written(folder.path(), &[]);
+    assert_eq!(one::<String>(&database, "SELECT seed || verdict || plan FROM runs"), "18446744073709551615passversion: 1\n");
+    assert_eq!(one::<f64>(&database, "SELECT value FROM figures WHERE metric = 'output_tps'"), 12.5);
+    assert_eq!(one::<f64>(&database, "SELECT p99_9 + max FROM distributions WHERE metric = 'ttft_ms'"), 3.0);
+    assert_eq!(one::<i64>(&database, "SELECT origin_ns FROM parts"), 7);
+    assert_eq!(one::<String>(&database, "PRAGMA integrity_check"), "ok");
+    assert_eq!(one::<String>(&database, "PRAGMA journal_mode"), "delete");
     assert_eq!(
-        one::<i64>(&own, "SELECT count(*) FROM pragma_table_list WHERE schema = 'main' AND strict = 0 AND type = 'table'"),
+        one::<i64>(&database, "SELECT count(*) FROM pragma_table_list WHERE schema = 'main' AND strict = 0 AND type = 'table'"),
         1
     );
 }
@@ -113,7 +114,7 @@ fn spool(run: &RunDir, seqs: &[u64]) {
     let mut spool = Spool::append(&run.file(spool::FILE)).unwrap();
     for seq in seqs {
         let packed = Packed { request: vec![*seq as u8; 3], response: Vec::new() };
-        let request = Extent { whole: 3, cut: false, packed: 3 };
+        let request = Extent { length: 3, cut: false, packed: 3 };
         let head = Head { case: "c=1".into(), seq: *seq, measured: true, request, ..Head::default() };
         spool.add(&head, &packed).unwrap();
     }
@@ -121,14 +122,14 @@ fn spool(run: &RunDir, seqs: &[u64]) {
 }
 
 #[test]
-fn bodies_come_from_the_spool_and_outlive_it_with_the_same_bytes() {
+fn bodies_come_from_the_spool_and_stay_the_same_without_it() {
     let folder = tempfile::tempdir().unwrap();
     let run = RunDir::at(folder.path());
     spool(&run, &[2, 0, 9]);
     let outcomes = [0, 1, 2].map(|seq| outcome(seq, &[5], Ok(())));
-    let own = written(folder.path(), &outcomes);
-    let held = "SELECT group_concat(seq || ':' || hex(request) || ':' || (response IS NULL), ' ') FROM bodies";
-    assert_eq!(one::<String>(&own, held), "0:000000:1 2:020202:1", "a body without its row is left out");
+    let database = written(folder.path(), &outcomes);
+    let stored = "SELECT group_concat(seq || ':' || hex(request) || ':' || (response IS NULL), ' ') FROM bodies";
+    assert_eq!(one::<String>(&database, stored), "0:000000:1 2:020202:1", "a body without its row is left out");
     let first = fs::read(run.file(FILE)).unwrap();
     assert!(holds_bodies(&run).unwrap());
     run.remove(spool::FILE).unwrap();
@@ -140,7 +141,7 @@ fn bodies_come_from_the_spool_and_outlive_it_with_the_same_bytes() {
 }
 
 #[test]
-fn bodies_of_another_version_are_not_thrown_away() {
+fn bodies_of_another_version_are_not_overwritten() {
     let folder = tempfile::tempdir().unwrap();
     let run = RunDir::at(folder.path());
     Connection::open(run.file(FILE)).unwrap().pragma_update(None, "user_version", 99).unwrap();
@@ -148,7 +149,7 @@ fn bodies_of_another_version_are_not_thrown_away() {
     let error = write(&run, &Content { plan: &plan(), table: &table(&[]), report: &report() }).unwrap_err().to_string();
     assert!(
         error.ends_with(
-            "requests.db: it is of version 99, and this llmscen reads version 1; move it away, or use the llmscen that wrote it"
+            "requests.db: it has version 99, this llmscen reads version 1; move it away, or use the llmscen that wrote it"
         ),
         "{error}"
     );

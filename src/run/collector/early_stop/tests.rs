@@ -21,7 +21,7 @@ fn early_stop(load: &str, slo: &str) -> EarlyStop {
     EarlyStop::over(case, 0, case.load.planned()).unwrap()
 }
 
-/// Request `seq`, due at 10 ms × seq and answered after so many.
+/// Request `seq`, due at 10 ms × seq, with a response after `wait` ms.
 fn reply(seq: u64, wait: u64) -> Outcome {
     let mut outcome = dropped(&Call { seq, turns: 1, ..Call::default() }, Phase::Measured, Nanos::from_millis(10 * seq), "");
     outcome.timeline.sent = Some(outcome.timeline.intended);
@@ -38,7 +38,7 @@ const CLOSED: &str = "{ concurrency: 4, requests: 400, warmup: 8 }";
 const ERRORS: &str = "{ expr: 'error_rate < 10%', abort: { min_samples: 20 } }";
 
 #[test]
-fn a_case_without_a_reason_to_end_early_has_no_watcher() {
+fn a_case_without_a_reason_to_end_early_is_not_checked() {
     let case = &plan(CLOSED, "'e2e.p95 < 1s'").cases[0];
     assert!(EarlyStop::over(case, 0, None).is_none());
     let closed = &plan("{ rate: 5/s, requests: 9 }", "").cases[0];
@@ -46,7 +46,7 @@ fn a_case_without_a_reason_to_end_early_has_no_watcher() {
 }
 
 #[test]
-fn a_lost_limit_is_told_once_with_what_it_rests_on() {
+fn a_failed_objective_is_returned_once_with_its_evidence() {
     let slo = "'e2e.p95 < 1s', { expr: 'e2e.p95 < 20ms', abort: { min_samples: 50 } }";
     let mut early_stop = early_stop(CLOSED, slo);
     let warm = |seq| Outcome { phase: Phase::Warmup, ..reply(seq, 900) };
@@ -60,10 +60,10 @@ fn a_lost_limit_is_told_once_with_what_it_rests_on() {
 }
 
 #[test]
-fn failures_that_overtake_the_replies_lose_nothing() {
+fn failures_that_end_before_slow_replies_do_not_end_the_round() {
     let mut early_stop = early_stop(CLOSED, ERRORS);
     let failed = |seq: &u64| seq.is_multiple_of(20);
-    // One request of twenty fails at once, the others take long: by the order of their ends, forty failures come first.
+    // One of twenty requests fails at once, the others take long: in the order of their ends, forty failures would be first.
     let mut early: Vec<u64> = (0..800).filter(failed).collect();
     early.extend((0..800).filter(|seq| !failed(seq)));
     for seq in early {
@@ -73,14 +73,14 @@ fn failures_that_overtake_the_replies_lose_nothing() {
 }
 
 #[test]
-fn what_the_tool_gave_up_is_no_failure_of_the_server() {
+fn cancelled_requests_are_not_failures_of_the_server() {
     let mut early_stop = early_stop(CLOSED, ERRORS);
     assert!((0..60).all(|seq| early_stop.see(&failure(seq, FailureKind::Cancelled), || 4).is_none()));
     assert!((60..120).any(|seq| early_stop.see(&failure(seq, FailureKind::Http5xx), || 4).is_some()));
 }
 
 #[test]
-fn one_request_that_hangs_does_not_hold_the_loss_of_a_limit_up() {
+fn a_request_that_hangs_does_not_delay_the_end() {
     let mut early_stop = early_stop(CLOSED, ERRORS);
     let warm = |seq| Outcome { phase: Phase::Warmup, ..reply(seq, 1) };
     assert!((0..8).all(|seq| early_stop.see(&warm(seq), || 4).is_none()));
@@ -92,7 +92,7 @@ fn one_request_that_hangs_does_not_hold_the_loss_of_a_limit_up() {
 }
 
 #[test]
-fn what_is_passed_over_counts_once_and_as_kept() {
+fn a_request_that_is_passed_over_counts_once_and_as_met() {
     let mut order = Order::default();
     let mut add = |seq, at, took| {
         let ended = Ended { turns: 1, at: Nanos::from_millis(at), flags: vec![Some(true)] };
@@ -123,18 +123,18 @@ fn turns_of_a_session_are_waited_for() {
 }
 
 #[test]
-fn an_open_loop_that_only_fills_says_since_when() {
+fn a_saturated_open_loop_is_detected_with_its_start() {
     let mut early_stop = early_stop("{ rate: 100/s, requests: 9000, stop_when_saturated: true }", "");
     let ending = (0..2000).find_map(|seq| early_stop.see(&reply(seq, 5 * seq + seq % 7), || seq / 2));
     let Some(Ending::Saturated(seen)) = ending else { panic!("{ending:?}") };
-    // A reply comes every 15 ms and waits 5 ms longer than the one before.
+    // One reply every 15 ms, each 5 ms slower than the one before.
     assert!((seen.ttft_slope - 1000.0 / 3.0).abs() < 5.0 && (seen.in_flight_slope - 100.0 / 3.0).abs() < 1.0, "{seen:?}");
     assert!(seen.from_s > 1.5 && seen.from_s < 2.5 && seen.at_s > 7.0 && seen.at_s < 8.0, "{seen:?}");
     assert!((0..2000).all(|seq| early_stop.see(&reply(seq, 5 * seq), || seq).is_none()), "once is enough");
 }
 
 #[test]
-fn a_closed_loop_is_not_watched_for_saturation() {
+fn a_closed_loop_is_not_checked_for_saturation() {
     let case = &plan("{ concurrency: 4, requests: 400 }", "").cases[0];
     assert!(EarlyStop::over(case, 0, None).is_none());
 }

@@ -86,9 +86,9 @@ fn each_cause_has_its_hint() {
 fn a_key_that_the_server_refused_is_not_asked_for_again() {
     let mut plan = plan(URL);
     plan.cases.iter_mut().for_each(|case| case.target.api_key = Some(Secret::new("sk-1")));
-    let seen =
+    let hints =
         hints(&plan, &Manifest::default(), &failures(&[(FailureKind::Http4xx, Some(401), "401: no", 9)]), RunVerdict::Error);
-    assert_eq!(seen, ["help: the server refused the key of target.api_key; check the key and its permissions"]);
+    assert_eq!(hints, ["help: the server refused the key of target.api_key; check the key and its permissions"]);
 }
 
 #[test]
@@ -100,7 +100,7 @@ fn a_case_that_its_warm_up_stopped_has_the_hint_and_a_redirect_is_not_quoted() {
         hints(&plan(URL), &manifest, &failures(&[]), RunVerdict::Error)
     };
     let help = "help: the server requires authentication; set target.api_key: \"${OPENAI_API_KEY}\"";
-    assert_eq!(of(401, "no key"), ["Server said: no key.", help]);
+    assert_eq!(of(401, "no key"), ["Server message: no key.", help]);
     let moved = "the server redirects to http://h/v2; redirects are not followed";
     assert_eq!(of(302, moved), ["help: the server redirects to http://h/v2; set target.url to that address"]);
 }
@@ -123,12 +123,12 @@ fn a_404_names_the_models_that_are_served_or_the_usual_path() {
 
 #[test]
 fn a_cause_is_shown_once_and_a_run_that_passed_needs_no_help() {
-    let seen = [
+    let failed = [
         (FailureKind::Http429, Some(429), "429: later", 2),
         (FailureKind::TimeoutTotal, None, "late", 9),
         (FailureKind::Connect, None, "refused", 99),
     ];
-    let of = |verdict| hints(&plan(URL), &Manifest::default(), &[failures(&seen), failures(&seen)].concat(), verdict);
+    let of = |verdict| hints(&plan(URL), &Manifest::default(), &[failures(&failed), failures(&failed)].concat(), verdict);
     let all = of(RunVerdict::Fail);
     assert!(
         all.len() == 2 && all[0].starts_with("help: raise target.timeouts.total") && all[1].starts_with("help: rate limit"),
