@@ -3,8 +3,7 @@
 use crate::ViewError;
 use crate::format::{ABSENT, optional, value};
 use crate::table::{Cell, Column, Row, Screen, Table};
-use llmscen_core::baseline::{BASELINE_SCHEMA, Baseline, BaselineCase, BaselineRun, Figure};
-use llmscen_core::baseline::{Noise, USUAL};
+use llmscen_core::baseline::{BASELINE_SCHEMA, Baseline, BaselineCase, BaselineRun, Figure, Noise, USUAL};
 use llmscen_core::metric::Metric;
 use llmscen_core::units::Unit;
 use serde_json::{Value, json};

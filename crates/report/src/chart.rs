@@ -3,7 +3,7 @@
 //! A chart without data is not produced. The same report gives the same bytes.
 
 mod axis;
-mod by_token;
+mod by_length;
 mod canvas;
 mod compare;
 mod distribution;
@@ -11,22 +11,16 @@ mod draw;
 mod engines;
 mod figure;
 mod heat;
-mod image;
-mod latency_over_load;
-mod latency_over_throughput;
 mod layout;
-pub(super) mod limit;
+mod over_load;
 mod over_time;
-mod pareto;
 mod pick;
-mod prefill;
 mod search;
-mod spectrum;
 mod style;
 pub(super) mod sweep;
 mod telemetry;
-mod throughput_over_load;
-mod verdict;
+mod tradeoff;
+pub(super) mod verdict;
 
 use crate::ViewError;
 pub use compare::{NAMES as COMPARISON_CHARTS, comparison_charts};
@@ -95,17 +89,17 @@ fn figures(report: &Report) -> Vec<Figure> {
     // Of a search the cases are probes, some of them cut short: those have no rate that a curve could go through.
     let whole = |figure: fn(&Report) -> Option<Figure>| Some(report).filter(|report| report.searches.is_empty()).and_then(figure);
     let over_load = [
-        latency_over_load::figure,
-        latency_over_throughput::figure,
-        throughput_over_load::figure,
+        over_load::latency_over_load,
+        tradeoff::latency_over_throughput,
+        over_load::throughput_over_load,
         engines::figure,
-        pareto::figure,
+        tradeoff::pareto,
     ]
     .map(whole);
     let over_time =
         [over_time::ttft(report), heat::figure(report), over_time::in_flight(report), over_time::tokens_per_second(report)];
-    let spread = distribution::figures(report).chain(spectrum::figure(report));
-    let within = [by_token::figure(report), prefill::figure(report)];
+    let spread = distribution::cumulative_figures(report).chain(distribution::percentile_plot(report));
+    let within = [by_length::itl_by_position(report), by_length::ttft_by_prompt_length(report)];
     let over_load = first.into_iter().chain(over_load.into_iter().flatten());
     let sampled = telemetry::figures(report);
     over_load.chain(spread).chain(over_time.into_iter().chain(within).flatten()).chain(sampled).collect()
@@ -114,17 +108,16 @@ fn figures(report: &Report) -> Vec<Figure> {
 fn render(figure: &Figure, ribbon: Option<&Ribbon>, formats: &[Format]) -> Result<Chart, ViewError> {
     let failed = |reason| ViewError::Chart { name: figure.name, reason };
     let drawn = draw::svg(figure, ribbon).map_err(failed)?;
-    let png = if formats.contains(&Format::Png) { image::png(&drawn).map_err(failed)? } else { Vec::new() };
+    let png = if formats.contains(&Format::Png) { canvas::png(&drawn).map_err(failed)? } else { Vec::new() };
     let svg =
-        formats.contains(&Format::Svg).then(|| image::svg_file(&drawn).ok_or_else(|| failed("the drawing has no size".into())));
+        formats.contains(&Format::Svg).then(|| canvas::svg_file(&drawn).ok_or_else(|| failed("the drawing has no size".into())));
     Ok(Chart { name: figure.name, title: figure.title.clone(), png, svg: svg.transpose()?.unwrap_or_default() })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fixture::{failing, grid, no_data, observed, report_of, sweep};
-    use crate::search::tests::searched;
+    use crate::fixture::{failing, grid, no_data, observed, report_of, searched, sweep};
 
     fn names(report: &Report) -> Vec<&'static str> {
         figures(report).iter().map(|figure| figure.name).collect()
@@ -169,11 +162,11 @@ mod tests {
 
     #[test]
     fn nothing_is_drawn_outside_the_picture() {
-        let fontdb = image::database().unwrap();
+        let fontdb = canvas::database().unwrap();
         let options = resvg::usvg::Options { fontdb, ..Default::default() };
         let failures = report_of(vec![failing()], Default::default(), 1);
         let watched = report_of(vec![observed(), observed()], Default::default(), 0);
-        for report in [sweep(1), sweep(5), sweep(100), grid(10), failures, searched(), watched, engines::tests::engines(9)] {
+        for report in [sweep(1), sweep(5), sweep(100), grid(10), failures, searched(), watched, crate::fixture::engines(9)] {
             let ribbon = verdict::ribbon(&report);
             for figure in figures(&report) {
                 let tree = resvg::usvg::Tree::from_str(&draw::svg(&figure, ribbon.as_ref()).unwrap(), &options).unwrap();
@@ -231,7 +224,7 @@ mod tests {
             case.audit.valid = false;
             case.audit.reasons = vec!["event-loop stall".to_owned()];
         }
-        reports.extend([("invalid", invalid), ("engines", engines::tests::engines(3))].map(|(name, own)| (name.to_owned(), own)));
+        reports.extend([("invalid", invalid), ("engines", crate::fixture::engines(3))].map(|(name, own)| (name.to_owned(), own)));
         reports.extend([("search", searched())].map(|(name, own)| (name.to_owned(), own)));
         for (folder, report) in reports {
             let dir = dir.join(&folder);

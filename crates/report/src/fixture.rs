@@ -1,5 +1,8 @@
 //! Reports made up for the tests of this room: seeded, of any size, with everything that can be odd about a run.
 
+pub(crate) mod comparison;
+pub(crate) mod exports;
+
 use llmscen_core::chart_data::{Band, Bar, Heat, Pictures};
 use llmscen_core::check::{Check, Confidence, NoData, Of, Op, Ruling, Subject, Verdict};
 use llmscen_core::labels::{Labels, Scalar};
@@ -8,16 +11,18 @@ use llmscen_core::metric::{Metric, Stat};
 use llmscen_core::outcome::FailureKind;
 use llmscen_core::report::{Audit, CaseReport, FailureExample, Report, RunVerdict, Series, Timelines, TokenSource};
 use llmscen_core::sample::{Counts, Distribution};
+use llmscen_core::search::{Extent, Finding, Goal, ProbeReport, Purpose, SearchReport, SearchSpec};
 use llmscen_core::seed::Seed;
 use llmscen_core::signal::{Form, Signal};
 use llmscen_core::telemetry::{Other, SignalStat, Telemetry};
+use llmscen_core::units::Nanos;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
 const REQUESTS: usize = 240;
 
 /// A closed-loop case of so many users against a server that saturates at about 32.
-pub fn case(users: u32) -> CaseReport {
+pub(crate) fn case(users: u32) -> CaseReport {
     let mut random = ChaCha8Rng::seed_from_u64(Seed(42).child(u64::from(users)).0);
     let busy = f64::from(users) / 32.0;
     let mut draw = |median: f64, spread: f64| -> Vec<f64> {
@@ -98,7 +103,7 @@ fn fill_figures(case: &mut CaseReport, [ttft, gaps, e2e]: [&[f64]; 3], window: f
 }
 
 /// The distribution of some values, quantiles by nearest rank.
-pub fn distribution(values: &[f64]) -> Distribution {
+pub(crate) fn distribution(values: &[f64]) -> Distribution {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
     let n = sorted.len() as f64;
@@ -197,7 +202,7 @@ fn check(expr: String, subject: Subject, limit: f64) -> Check {
 }
 
 /// A case in which requests fail with words that attack every format.
-pub fn failing() -> CaseReport {
+pub(crate) fn failing() -> CaseReport {
     let mut case = case(64);
     let kinds = [(FailureKind::Http5xx, 9), (FailureKind::Truncated, 2)];
     case.counts = Counts { ok: REQUESTS as u64 - 11, failed: 11, failures: kinds.into(), ..case.counts };
@@ -220,7 +225,7 @@ pub fn failing() -> CaseReport {
 }
 
 /// A case in which nothing succeeded.
-pub fn no_data() -> CaseReport {
+pub(crate) fn no_data() -> CaseReport {
     let mut verdict = verdict(&case(4), Metric::Ttft, 0.99, 500.0);
     verdict = Verdict { ruling: Ruling::Fail, observed: None, bound: None, n: 0, note: Some("no data".into()), ..verdict };
     CaseReport {
@@ -245,7 +250,7 @@ pub fn no_data() -> CaseReport {
 }
 
 /// A report of these cases.
-pub fn report_of(cases: Vec<CaseReport>, verdict: RunVerdict, exit_code: u8) -> Report {
+pub(crate) fn report_of(cases: Vec<CaseReport>, verdict: RunVerdict, exit_code: u8) -> Report {
     let machine = Machine {
         host: "bench-1".into(),
         os: "Debian 13".into(),
@@ -277,7 +282,7 @@ pub fn report_of(cases: Vec<CaseReport>, verdict: RunVerdict, exit_code: u8) -> 
 }
 
 /// A sweep of so many loads: powers of two up to twelve, every load beyond that.
-pub fn sweep(count: u32) -> Report {
+pub(crate) fn sweep(count: u32) -> Report {
     let users = (0..count).map(|index| if count <= 12 { 1 << index.min(8) } else { index + 1 });
     let mut users: Vec<u32> = users.collect();
     if count == 12 {
@@ -287,7 +292,7 @@ pub fn sweep(count: u32) -> Report {
 }
 
 /// An open loop swept over rate and so many lengths, with ids that no legend has room for.
-pub fn grid(lengths: u32) -> Report {
+pub(crate) fn grid(lengths: u32) -> Report {
     let cell = |index: u32| {
         let (users, length) = (1 << (index % 6), index / 6);
         let mut case = case(users);
@@ -307,8 +312,52 @@ pub fn grid(lengths: u32) -> Report {
     report_of((0..6 * lengths).map(cell).collect(), RunVerdict::Fail, 1)
 }
 
+/// So many engines under one load, each slower than the one before.
+pub(crate) fn engines(count: u32) -> Report {
+    let of = |index: u32| {
+        let mut own = case(8);
+        own.id = format!("url=http://10.0.0.7:{}/v1", 8000 + index);
+        own.labels = Labels(vec![("target.url".into(), Scalar::Text(format!("http://10.0.0.7:{}/v1", 8000 + index)))]);
+        for distribution in own.distributions.values_mut() {
+            distribution.quantiles.iter_mut().for_each(|value| *value *= 1.0 + 0.3 * f64::from(index));
+        }
+        own
+    };
+    report_of((0..count).map(of).collect(), Default::default(), 0)
+}
+
+/// A search that found 16 users: `ttft.p99 < 500ms` at 8 (half of it), twice at 16, and at 32 (twice as much).
+pub(crate) fn searched() -> Report {
+    let one = sweep(1).cases[0].verdicts[0].clone();
+    let probe = |(load, observed, purpose): (f64, f64, Purpose)| {
+        let ruling = if observed > 500.0 { Ruling::Fail } else { Ruling::Pass };
+        ProbeReport {
+            case: format!("concurrency={load}"),
+            round: 0,
+            load,
+            purpose,
+            holds: Some(if observed > 500.0 { 0.0 } else { 0.99 }),
+            requests: 100,
+            hopeless: observed > 500.0,
+            verdicts: vec![Verdict { ruling, observed: Some(observed), ..one.clone() }],
+            per_user_tps: Some(1000.0 / load),
+            total_tps: Some(if load > 16.0 { 500.0 } else { 900.0 }),
+            goodput: None,
+            dominated: load > 16.0,
+        }
+    };
+    use Purpose::{Bracket, Confirm, Narrow};
+    let probes = [(8.0, 250.0, Bracket), (32.0, 1000.0, Bracket), (16.0, 350.0, Narrow), (16.0, 400.0, Confirm)];
+    let (vary, goal, drain, precision) = ("load.concurrency".to_owned(), Goal::Slo, Nanos::ZERO, 0.05);
+    let spec = SearchSpec { vary, low: 1.0, high: 64.0, start: 8.0, whole: true, precision, confirm: 1, goal, drain };
+    let (answer, interval, extent) = (Some(16.0), (Some(15.0), 17.0), Extent::Within);
+    let finding = Finding { answer, interval, mass: Some(0.97), extent, settled: true, confirmed: 1, contrary: None };
+    let search = SearchReport { spec, labels: Labels::default(), finding, probes: probes.map(probe).to_vec() };
+    Report { searches: vec![search], ..report_of(sweep(3).cases, RunVerdict::Pass, 0) }
+}
+
 /// The case of eight users, with telemetry; the server counted its requests and no others.
-pub fn observed() -> CaseReport {
+pub(crate) fn observed() -> CaseReport {
     let mut case = case(8);
     let end = case.timelines.in_flight.last().map_or(60.0, |point| point.0);
     let mut telemetry = Telemetry::default();

@@ -278,8 +278,7 @@ mod tests {
     use super::*;
     use crate::fixture::{case, failing, no_data, report_of, sweep};
     use llmscen_core::labels::{Labels, Scalar};
-    use llmscen_core::manifest::FailedCase;
-    use llmscen_core::manifest::Part;
+    use llmscen_core::manifest::{FailedCase, Part};
     use llmscen_core::plan::STAGE;
     use llmscen_core::report::DatasetEnd;
 

@@ -168,8 +168,7 @@ fn relative(relative: Relative) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fixture::{failing, grid, no_data, observed, report_of, sweep};
-    use crate::search::tests::searched;
+    use crate::fixture::{failing, grid, no_data, observed, report_of, searched, sweep};
     use llmscen_core::baseline::{Against, Known};
     use llmscen_core::early_stop::{Aborted, Saturated};
     use llmscen_core::signal::Signal;

@@ -10,8 +10,6 @@ mod cases;
 pub mod chart;
 pub mod compare;
 pub mod compat;
-
-mod error;
 #[cfg(test)]
 mod fixture;
 pub mod format;
@@ -36,7 +34,6 @@ mod telemetry;
 pub use baseline::{NOISE_KEY, NOISE_SCHEMA, baseline, baseline_table, noise_json, noise_table};
 pub use cases::case_table;
 pub use chart::{Chart, charts};
-pub use error::ViewError;
 pub use format::prose;
 pub use headline::verdict_line;
 pub use html::html;
@@ -49,3 +46,30 @@ pub use plan::{plan_limits, plan_table};
 pub use search::probe_table;
 pub use server::server_lines;
 pub use telemetry::lines as telemetry_lines;
+
+use thiserror::Error;
+
+/// A report could not be rendered. None of these is the measured server's doing.
+#[derive(Debug, Error)]
+pub enum ViewError {
+    /// The Markdown template.
+    #[error("the report template could not be rendered: {0}; use another report format, and report this as a defect")]
+    Template(#[from] minijinja::Error),
+    /// JUnit.
+    #[error("junit.xml could not be written: {0}")]
+    Junit(#[from] quick_junit::SerializeError),
+    /// results.json, and the files in the form of other tools.
+    #[error("JSON could not be written: {0}")]
+    Json(#[from] serde_json::Error),
+    /// A table in CSV or TSV.
+    #[error("the tables could not be written: {0}")]
+    Csv(#[from] csv::Error),
+    /// A chart.
+    #[error("chart `{name}` could not be drawn: {reason}; leave `png` and `svg` out of `report.formats` to go without charts")]
+    Chart {
+        /// File stem of the chart.
+        name: &'static str,
+        /// The renderer's words.
+        reason: String,
+    },
+}

@@ -1,8 +1,7 @@
 //! report.md: the verdict first, then everything it rests on. The words and their order are `templates/report.md`.
 
 use crate::chart::Chart;
-use crate::format::{bytes, plain, value};
-use crate::format::{code, prose};
+use crate::format::{bytes, code, plain, prose, value};
 use crate::objectives::objectives;
 use crate::table::{Cell, Column, Row, Table};
 use crate::{ViewError, audit, cases, headline, local, notes, percentiles, repeats, search, server, telemetry};

@@ -1,7 +1,6 @@
 //! Notes of the cases: metrics without values and why, doubtful token counts, and correlated samples.
 
-use crate::format::counts_output;
-use crate::format::{code, prose};
+use crate::format::{code, counts_output, prose};
 use crate::telemetry;
 use llmscen_core::check::{Subject, Verdict};
 use llmscen_core::metric::{Metric, Requires, Scope};

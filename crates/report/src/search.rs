@@ -1,8 +1,7 @@
 //! Capacity searches: what they found, in words, as tables and in results.json.
 
 use crate::ViewError;
-use crate::format::code;
-use crate::format::{ABSENT, against, percent, title};
+use crate::format::{ABSENT, against, code, percent, title};
 use crate::json::slo;
 use crate::table::{Cell, Column, Emphasis, Row, Screen, Table};
 use llmscen_core::check::{Ruling, Verdict};
@@ -341,42 +340,10 @@ fn likely(chance: f64) -> String {
 }
 
 #[cfg(test)]
-pub(crate) mod tests {
+mod tests {
     use super::*;
-    use crate::fixture::{report_of, sweep};
-    use llmscen_core::labels::Labels;
-    use llmscen_core::search::{Extent, Finding, Goal, Purpose, SearchSpec};
-    use llmscen_core::units::Nanos;
-
-    /// A search that found 16 users: `ttft.p99 < 500ms` at 8 (half of it), twice at 16, and at 32 (twice as much).
-    pub fn searched() -> Report {
-        let one = sweep(1).cases[0].verdicts[0].clone();
-        let probe = |(load, observed, purpose): (f64, f64, Purpose)| {
-            let ruling = if observed > 500.0 { Ruling::Fail } else { Ruling::Pass };
-            ProbeReport {
-                case: format!("concurrency={load}"),
-                round: 0,
-                load,
-                purpose,
-                holds: Some(if observed > 500.0 { 0.0 } else { 0.99 }),
-                requests: 100,
-                hopeless: observed > 500.0,
-                verdicts: vec![Verdict { ruling, observed: Some(observed), ..one.clone() }],
-                per_user_tps: Some(1000.0 / load),
-                total_tps: Some(if load > 16.0 { 500.0 } else { 900.0 }),
-                goodput: None,
-                dominated: load > 16.0,
-            }
-        };
-        use Purpose::{Bracket, Confirm, Narrow};
-        let probes = [(8.0, 250.0, Bracket), (32.0, 1000.0, Bracket), (16.0, 350.0, Narrow), (16.0, 400.0, Confirm)];
-        let (vary, goal, drain, precision) = ("load.concurrency".to_owned(), Goal::Slo, Nanos::ZERO, 0.05);
-        let spec = SearchSpec { vary, low: 1.0, high: 64.0, start: 8.0, whole: true, precision, confirm: 1, goal, drain };
-        let (answer, interval, extent) = (Some(16.0), (Some(15.0), 17.0), Extent::Within);
-        let finding = Finding { answer, interval, mass: Some(0.97), extent, settled: true, confirmed: 1, contrary: None };
-        let search = SearchReport { spec, labels: Labels::default(), finding, probes: probes.map(probe).to_vec() };
-        Report { searches: vec![search], ..report_of(sweep(3).cases, RunVerdict::Pass, 0) }
-    }
+    use crate::fixture::searched;
+    use llmscen_core::search::{Extent, Finding, SearchSpec};
 
     #[test]
     fn a_search_is_told_in_a_sentence_and_every_probe_in_a_line() {

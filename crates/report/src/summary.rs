@@ -90,8 +90,7 @@ fn link(place: &Place<'_>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fixture::{failing, no_data, report_of, sweep};
-    use crate::search::tests::searched;
+    use crate::fixture::{failing, no_data, report_of, searched, sweep};
 
     const PLACE: Place<'static> = Place { folder: "reports/chat/x", job: None };
 

@@ -5,8 +5,7 @@ mod terminal;
 pub(crate) use terminal::Screen;
 
 use crate::ViewError;
-use crate::format::{ABSENT, number, plain};
-use crate::format::{code, prose};
+use crate::format::{ABSENT, code, number, plain, prose};
 use llmscen_core::check::Ruling;
 use llmscen_core::foreign::cell as guard_formula;
 use minijinja::HtmlEscape;

@@ -53,8 +53,7 @@ pub fn markdown(report: &Report) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fixture::{case, failing, no_data, report_of};
-    use crate::search::tests::searched;
+    use crate::fixture::{case, failing, no_data, report_of, searched};
     use llmscen_core::metric::Metric;
     use llmscen_core::report::RunVerdict;
     use serde_json::Value;

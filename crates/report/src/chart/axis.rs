@@ -1,6 +1,7 @@
 //! Axes: where a value lies, and which round numbers are written.
 
 use crate::format::thousands;
+use llmscen_core::report::Series;
 
 /// How far an axis reaches over the greatest value at the least, so that no line runs along the edge.
 const HEADROOM: f64 = 1.04;
@@ -123,6 +124,28 @@ impl Axis {
     }
 }
 
+/// Milliseconds, or seconds where the values are long.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct SpanUnit {
+    /// `ms` or `s`.
+    pub name: &'static str,
+    /// From milliseconds to the unit.
+    pub factor: f64,
+}
+
+impl SpanUnit {
+    /// The unit for values in milliseconds.
+    pub fn of(values: impl IntoIterator<Item = f64>) -> SpanUnit {
+        let greatest = values.into_iter().fold(0.0, f64::max);
+        if greatest >= 5000.0 { SpanUnit { name: "s", factor: 1e-3 } } else { SpanUnit { name: "ms", factor: 1.0 } }
+    }
+}
+
+/// Points with both coordinates multiplied.
+pub fn scaled(points: &[(f64, f64)], x: f64, y: f64) -> Series {
+    points.iter().map(|(a, b)| (a * x, b * y)).collect()
+}
+
 fn labelled(value: f64) -> (f64, String) {
     let tidy = (value * 1e9).round() / 1e9;
     let text = if tidy.fract() == 0.0 && tidy.abs() < 10_000.0 { format!("{tidy}") } else { short(tidy) };
@@ -180,6 +203,11 @@ mod tests {
         assert!(Axis::fit("", &[0.0, 1.0, 40.0], 30.0).log);
         assert!(!Axis::fit("", &[0.0, 2.0, 40.0], 30.0).log);
         assert!(!Axis::fit("", &[0.0], 30.0).log);
+    }
+
+    #[test]
+    fn long_spans_are_seconds() {
+        assert_eq!((SpanUnit::of([20.0, 4999.0]).name, SpanUnit::of([5000.0]).name, SpanUnit::of([]).name), ("ms", "s", "ms"));
     }
 
     proptest! {

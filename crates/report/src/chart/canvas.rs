@@ -2,13 +2,17 @@
 //!
 //! plotters draws on whole numbers, so its pixel is made a quarter of ours: curves keep their shape.
 
-use crate::chart::image;
 use crate::chart::style::{Face, Stroke};
 use crate::format::plain;
 use plotters::coord::Shift;
 use plotters::element::DashedPathElement;
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
+use plotters::style::{FontStyle, register_font};
+use resvg::tiny_skia::{self, Pixmap, Transform};
+use resvg::usvg::fontdb::Database;
+use resvg::usvg::{Options, Tree};
+use std::sync::{Arc, LazyLock};
 
 /// Units of the drawing to a logical pixel.
 pub const UNITS: f64 = 4.0;
@@ -49,7 +53,7 @@ fn words(error: impl std::fmt::Display) -> String {
 impl<'a> Canvas<'a> {
     /// A white sheet of that width and height.
     pub fn new(svg: &'a mut String, size: Point) -> Result<Canvas<'a>, String> {
-        image::database().ok_or("the embedded font cannot be read")?;
+        database().ok_or("the embedded font cannot be read")?;
         let (width, height) = units(size);
         let area = SVGBackend::with_string(svg, (width as u32, height as u32)).into_drawing_area();
         area.fill(&WHITE).map_err(words)?;
@@ -160,10 +164,67 @@ impl<'a> Canvas<'a> {
     }
 }
 
+/// Families in the order of likeness to the embedded one, by which the text was measured; Inter is the widest.
+const FAMILIES: &str = "Inter, Helvetica, Arial, &apos;Liberation Sans&apos;, sans-serif";
+/// Joins without corners, as in the PNG.
+const SVG_STYLE: &str = "<style>polyline { stroke-linejoin: round; stroke-linecap: round } text { font-kerning: normal }</style>";
+
+/// A drawing as a file of its own, sized in logical pixels: text stays text.
+pub fn svg_file(drawn: &str) -> Option<String> {
+    let (head, body) = drawn.split_once('>')?;
+    let (_, seen) = head.split_once("viewBox=\"0 0 ")?;
+    let (width, height) = seen.split_once('"')?.0.split_once(' ')?;
+    let pixels = |units: &str| Some(units.parse::<f64>().ok()? / UNITS);
+    let family = format!("font-family=\"{FAMILIES}\"");
+    Some(format!(
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{}\" height=\"{}\" viewBox=\"0 0 {width} {height}\">\n{SVG_STYLE}{}",
+        pixels(width)?,
+        pixels(height)?,
+        body.replace(&format!("font-family=\"{FAMILY}\""), &family)
+    ))
+}
+
+/// Dots of the PNG to a logical pixel.
+const DOTS: f32 = 2.0;
+
+/// Renders an SVG whose user unit is a fraction of a logical pixel; the same SVG gives the same bytes.
+pub fn png(svg: &str) -> Result<Vec<u8>, String> {
+    let fontdb = database().ok_or("the embedded font cannot be read")?;
+    let style_sheet = Some("polyline { stroke-linejoin: round; stroke-linecap: round }".to_owned());
+    let tree = Tree::from_str(svg, &Options { fontdb, style_sheet, ..Options::default() }).map_err(|e| e.to_string())?;
+    let scale = DOTS / UNITS as f32;
+    let size = |length: f32| (length * scale).round() as u32;
+    let mut pixels = Pixmap::new(size(tree.size().width()), size(tree.size().height())).ok_or("the picture has no size")?;
+    pixels.fill(tiny_skia::Color::WHITE);
+    resvg::render(&tree, Transform::from_scale(scale, scale), &mut pixels.as_mut());
+    pixels.encode_png().map_err(|e| e.to_string())
+}
+
+const REGULAR: &[u8] = include_bytes!("font/Inter-Regular.otf");
+const SEMI_BOLD: &[u8] = include_bytes!("font/Inter-SemiBold.otf");
+
+/// The family name that drawings ask for.
+pub const FAMILY: &str = "sans-serif";
+
+static FONTS: LazyLock<Option<Arc<Database>>> = LazyLock::new(|| {
+    register_font(FAMILY, FontStyle::Normal, REGULAR).ok()?;
+    register_font(FAMILY, FontStyle::Bold, SEMI_BOLD).ok()?;
+    let mut fonts = Database::new();
+    fonts.load_font_data(REGULAR.to_vec());
+    fonts.load_font_data(SEMI_BOLD.to_vec());
+    fonts.set_sans_serif_family("Inter");
+    Some(Arc::new(fonts))
+});
+
+/// The fonts for the rasteriser, after they are known to the drawing side too. None: the embedded files are broken.
+pub fn database() -> Option<Arc<Database>> {
+    FONTS.clone()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::chart::style::{INK, PANEL, TICK};
+    use crate::chart::style::{INK, PANEL, TICK, TITLE};
 
     fn drawn(draw: impl Fn(&Canvas)) -> String {
         let mut svg = String::new();
@@ -193,5 +254,35 @@ mod tests {
             assert!(canvas.width(&cut, PANEL).unwrap() <= 80.0);
             assert_eq!(canvas.fitting("short", PANEL, 80.0).unwrap(), "short");
         });
+    }
+
+    #[test]
+    fn it_is_sized_in_pixels_and_names_types_that_readers_have() {
+        let mut drawn = String::new();
+        let canvas = Canvas::new(&mut drawn, (100.0, 50.5)).unwrap();
+        canvas.text("a < b", (10.0, 10.0), TITLE, Anchor::Left).unwrap();
+        canvas.finish().unwrap();
+        let file = svg_file(&drawn).unwrap();
+        assert!(file.contains("width=\"100\" height=\"50.5\" viewBox=\"0 0 400 202\""), "{file}");
+        assert!(file.contains("a &lt; b") && file.contains(FAMILIES) && !file.contains("\"sans-serif\""), "{file}");
+        assert!(svg_file("no drawing").is_none());
+    }
+
+    #[test]
+    fn a_picture_has_two_dots_a_pixel_and_no_transparency() {
+        let svg = r##"<svg xmlns="http://www.w3.org/2000/svg" width="80" height="40"><rect width="40" height="40" fill="#000"/></svg>"##;
+        let pixels = Pixmap::decode_png(&png(svg).unwrap()).unwrap();
+        assert_eq!((pixels.width(), pixels.height()), (40, 20));
+        let gray = |x| pixels.pixel(x, 10).map(|p| (p.red(), p.alpha())).unwrap();
+        assert_eq!((gray(5), gray(35)), ((0, 255), (255, 255)));
+        assert!(png("<svg").is_err());
+    }
+
+    #[test]
+    fn both_weights_are_one_family() {
+        let fonts = database().unwrap();
+        let mut faces: Vec<(String, u16)> = fonts.faces().map(|face| (face.families[0].0.clone(), face.weight.0)).collect();
+        faces.sort();
+        assert_eq!(faces, [("Inter".to_owned(), 400), ("Inter".to_owned(), 600)]);
     }
 }

@@ -1,20 +1,22 @@
 //! Charts of runs side by side. A chart without data is not produced.
 
-mod cdf;
-mod curves;
-mod forest;
 #[cfg(test)]
 mod tests;
 
 use crate::ViewError;
-use crate::chart::figure::{Entry, Figure, Swatch};
+use crate::chart::axis::{Axis, SpanUnit, scaled};
+use crate::chart::figure::{Entry, Figure, Mark, Panel, Side, Swatch};
 use crate::chart::pick::{Names, shown, spread};
-use crate::chart::style::{Stroke, category};
+use crate::chart::style::{ALARM, INK, MUTED, Stroke, category};
+use crate::chart::sweep::{Group, Sweep};
+use crate::chart::verdict::{Limit, limits};
 use crate::chart::{Chart, render};
 use crate::compare::ended;
-use llmscen_core::compare::{Comparison, Finding};
+use crate::format::percent;
+use llmscen_core::compare::{Comparison, Contrast, Finding, Span};
+use llmscen_core::metric::Metric;
 use llmscen_core::plan::Format;
-use llmscen_core::report::CaseReport;
+use llmscen_core::report::{CaseReport, Report};
 use plotters::style::RGBColor;
 
 /// The names of all charts that a comparison may have.
@@ -41,8 +43,8 @@ pub fn comparison_charts(comparison: &Comparison) -> Result<Vec<Chart>, ViewErro
 }
 
 fn figures(comparison: &Comparison) -> Vec<Figure> {
-    let forests = (1..comparison.sides.len()).filter_map(|run| forest::figure(comparison, run));
-    forests.chain(curves::figure(comparison)).chain(cdf::figures(comparison)).collect()
+    let forests = (1..comparison.sides.len()).filter_map(|run| forest_figure(comparison, run));
+    forests.chain(latency_curves(comparison)).chain(distribution_figures(comparison)).collect()
 }
 
 /// Cases in one chart at the most.
@@ -95,4 +97,287 @@ pub fn subtitle(comparison: &Comparison, remarks: &[String]) -> String {
     let name = comparison.runs.first().map(|run| run.report.manifest.name.clone()).unwrap_or_default();
     let parts = std::iter::once(name).chain(remarks.iter().cloned()).filter(|part| !part.is_empty());
     parts.collect::<Vec<_>>().join("  ·  ")
+}
+
+/// Rows that a panel has height for.
+const ROWS: usize = 14;
+/// The farthest that the axis reaches: four times as much, or as little.
+const REACH: f64 = 4.0;
+/// Ratios that get a tick, where they lie on the axis.
+const TICKS: [f64; 17] = [0.25, 0.333_333_333, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 1.0, 1.05, 1.1, 1.2, 1.4, 1.6, 2.0, 3.0, 4.0];
+
+/// The chart of a run against the base; None where nothing has an interval.
+pub fn forest_figure(comparison: &Comparison, run: usize) -> Option<Figure> {
+    let own: Vec<(&Contrast, Span)> = comparison
+        .contrasts
+        .iter()
+        .filter(|own| own.run == run)
+        .filter_map(|own| Some((own, own.ratio.filter(sound)?)))
+        .collect();
+    let mut ids: Vec<String> = own.iter().map(|(own, _)| own.case.clone()).collect();
+    ids.dedup();
+    let (kept, remark) = cases(comparison, &ids, ROOM);
+    let drawn = || own.iter().filter(|(own, _)| kept.contains(&own.case));
+    let x = ratio_axis(comparison, drawn().map(|(_, span)| *span))?;
+    let of = |id: &String| own.iter().filter(|(own, _)| own.case == *id).take(ROWS).copied().collect::<Vec<_>>();
+    let panels: Vec<Panel> = kept.iter().map(|id| forest_panel(comparison, id, &of(id), &x, kept.len())).collect();
+    let left = kept.iter().any(|id| own.iter().filter(|(own, _)| own.case == *id).count() > ROWS);
+    let left = if left { format!("the first {ROWS} measures of each case") } else { String::new() };
+    let arrows =
+        if drawn().any(|(_, span)| beyond(span, &x)) { "an arrow: it goes on beyond the edge".to_owned() } else { String::new() };
+    let label = comparison.sides.get(run).map(String::as_str).unwrap_or_default();
+    Some(Figure {
+        name: NAMES.get(run - 1).copied()?,
+        title: format!("Change of {label} against A, with its {} interval", percent(comparison.confidence)),
+        subtitle: subtitle(comparison, &[remark, left, arrows]),
+        legend: forest_legend(comparison),
+        side: Side::Top,
+        columns: panels.len().clamp(1, 3),
+        panels,
+    })
+}
+
+fn sound(span: &Span) -> bool {
+    [span.low, span.value, span.high].iter().all(|own| own.is_finite() && *own > 0.0)
+}
+
+/// Logarithmic around no change, so that half and double are equally far; in its ticks the change.
+fn ratio_axis(comparison: &Comparison, spans: impl Iterator<Item = Span>) -> Option<Axis> {
+    let limits = [1.0 - comparison.max_regression, 1.0 + comparison.max_regression];
+    let all: Vec<f64> = spans.flat_map(|own| [own.low, own.high]).collect();
+    let reach = |value: f64| value.max(1e-9).ln().abs();
+    let far = all.iter().copied().map(reach).reduce(f64::max)?.max(reach(limits[1])).clamp(0.03, REACH.ln()) * 1.08;
+    let (low, high) = ((-far).exp(), far.exp());
+    let ticks = TICKS.iter().filter(|tick| (low..=high).contains(*tick)).map(|&tick| (tick, told(tick)));
+    Some(Axis { title: "change".into(), low, high, log: true, ticks: ticks.collect() })
+}
+
+fn told(ratio: f64) -> String {
+    match ((ratio - 1.0) * 100.0).round() {
+        0.0 => "0".to_owned(),
+        change => format!("{change:+.0}%"),
+    }
+}
+
+/// An interval and its value at a height; an arrow at each edge beyond which it goes on.
+fn interval(span: &Span, y: f64, x: &Axis, color: RGBColor) -> Vec<Mark> {
+    let within = |value: f64| value.clamp(x.low, x.high);
+    let mut marks = vec![Mark::Line(vec![(within(span.low), y), (within(span.high), y)], Stroke::solid(color))];
+    if (x.low..=x.high).contains(&span.value) {
+        marks.push(Mark::Dots(vec![(span.value, y)], color, 4.0));
+    }
+    let depth = (x.high / x.low).powf(0.025);
+    let arrow = |at: f64, back: f64| Mark::Line(vec![(back, y + 0.2), (at, y), (back, y - 0.2)], Stroke::solid(color));
+    marks.extend((span.low < x.low).then(|| arrow(x.low, x.low * depth)));
+    marks.extend((span.high > x.high).then(|| arrow(x.high, x.high / depth)));
+    marks
+}
+
+/// Whether an interval goes on beyond the axis.
+fn beyond(span: &Span, x: &Axis) -> bool {
+    span.low < x.low || span.high > x.high
+}
+
+fn forest_panel(comparison: &Comparison, id: &str, own: &[(&Contrast, Span)], x: &Axis, panels: usize) -> Panel {
+    let rows = own.len() as f64;
+    let at = |index: usize| rows - index as f64 - 0.5;
+    let mut ticks: Vec<(f64, String)> =
+        own.iter().enumerate().map(|(index, (own, _))| (at(index), own.measure.to_string())).collect();
+    ticks.reverse();
+    let mut marks = vec![Mark::Upright(1.0, Stroke::solid(INK).thin())];
+    let limit = comparison.max_regression;
+    if limit > 0.0 && limit < 1.0 {
+        marks.extend([1.0 - limit, 1.0 + limit].map(|at| Mark::Upright(at, Stroke::dashed(MUTED))));
+    }
+    for (index, (own, span)) in own.iter().enumerate() {
+        let (y, color) = (at(index), tint(own.finding));
+        marks.extend(interval(span, y, x, color));
+    }
+    let title = if panels == 1 && id == "base" { String::new() } else { title(comparison, id) };
+    Panel { title, x: x.clone(), y: Axis { title: String::new(), low: 0.0, high: rows.max(1.0), log: false, ticks }, marks }
+}
+
+fn tint(finding: Finding) -> RGBColor {
+    match finding {
+        Finding::Regression => ALARM,
+        Finding::Within => category(1, 6),
+        Finding::Better => category(2, 6),
+        Finding::Noise | Finding::Unknown => MUTED,
+    }
+}
+
+fn forest_legend(comparison: &Comparison) -> Vec<Entry> {
+    let there = |finding: &Finding| comparison.count(*finding) > 0;
+    let of = |finding: Finding| {
+        let word = if finding == Finding::Noise { "no more than noise" } else { finding.name() };
+        Entry::new(word.to_lowercase(), Swatch::Dot(tint(finding)))
+    };
+    let all = [Finding::Regression, Finding::Within, Finding::Better, Finding::Noise];
+    let limit = Entry::new(format!("{} either way", percent(comparison.max_regression)), Swatch::Line(Stroke::dashed(MUTED)));
+    let limit = (comparison.max_regression > 0.0 && comparison.max_regression < 1.0).then_some(limit);
+    all.into_iter().filter(there).map(of).chain(limit).collect()
+}
+
+const CURVES: [(Metric, &str); 3] = [(Metric::Ttft, "TTFT p95"), (Metric::Tpot, "TPOT p95"), (Metric::E2e, "E2E p95")];
+const SHARE: f64 = 0.95;
+/// Groups of cases that are drawn; each has a row of its own.
+const GROUPS: usize = 4;
+
+/// The chart; None where fewer than two runs have a sweep over load.
+pub fn latency_curves(comparison: &Comparison) -> Option<Figure> {
+    let sweeps: Vec<(usize, Sweep)> =
+        comparison.runs.iter().enumerate().filter_map(|(run, own)| Some((run, Sweep::of(&own.report)?))).collect();
+    let mut groups: Vec<&Group> = Vec::new();
+    for group in sweeps.iter().flat_map(|(_, sweep)| &sweep.groups) {
+        let twins = sweeps.iter().filter(|(_, sweep)| sweep.groups.iter().any(|own| own.key == group.key)).count();
+        if twins > 1 && groups.iter().all(|own| own.key != group.key) {
+            groups.push(group);
+        }
+    }
+    let found = groups.len();
+    groups.truncate(GROUPS);
+    let metrics: Vec<(Metric, &str)> =
+        CURVES.into_iter().filter(|(metric, _)| curve_points(&sweeps, None, *metric).len() > 1).collect();
+    let panels: Vec<Panel> = groups
+        .iter()
+        .flat_map(|group| metrics.iter().map(move |(metric, title)| (*group, *metric, *title)))
+        .map(|(group, metric, title)| curve_panel(comparison, &sweeps, (group, metric, title), found))
+        .collect();
+    let remark = crate::chart::pick::shown(groups.len(), found, "groups");
+    (!panels.is_empty()).then(|| Figure {
+        name: "compare_curves",
+        title: "Latency against throughput, as the load rises".to_owned(),
+        subtitle: subtitle(comparison, &["a dot is a load; right and down is better".to_owned(), remark]),
+        legend: legend(comparison),
+        side: Side::Top,
+        columns: metrics.len(),
+        panels,
+    })
+}
+
+/// Points (output tokens per second, latency in ms) of each run, by rising load; of one group, or of all.
+fn curve_points(sweeps: &[(usize, Sweep)], key: Option<&str>, metric: Metric) -> Vec<(usize, Vec<(f64, f64)>)> {
+    let of = |(run, sweep): &(usize, Sweep)| {
+        let groups = sweep.groups.iter().filter(|group| key.is_none_or(|key| group.key == key));
+        let points: Vec<(f64, f64)> = groups
+            .flat_map(|group| group.cases.iter())
+            .filter_map(|case| {
+                let rate = case.scalars.get(&Metric::OutputTps).or_else(|| case.scalars.get(&Metric::RequestThroughput))?;
+                Some((*rate, case.distributions.get(&metric)?.quantile(SHARE)?))
+            })
+            .filter(|(x, y)| x.is_finite() && y.is_finite())
+            .collect();
+        (!points.is_empty()).then_some((*run, points))
+    };
+    sweeps.iter().filter_map(of).collect()
+}
+
+fn curve_panel(
+    comparison: &Comparison,
+    sweeps: &[(usize, Sweep)],
+    (group, metric, title): (&Group, Metric, &str),
+    groups: usize,
+) -> Panel {
+    let lines = curve_points(sweeps, Some(&group.key), metric);
+    let all = || lines.iter().flat_map(|(_, points)| points.iter().copied());
+    let unit = SpanUnit::of(all().map(|(_, y)| y));
+    let tokens = sweeps.iter().any(|(_, sweep)| sweep.cases().any(|case| case.scalars.contains_key(&Metric::OutputTps)));
+    let x = Axis::from_zero(if tokens { "output tok/s" } else { "req/s" }, all().map(|(x, _)| x));
+    let heights: Vec<f64> = all().map(|(_, y)| y * unit.factor).collect();
+    let y = Axis::fit(unit.name, &heights, 30.0);
+    let marks = lines.iter().flat_map(|(run, points)| {
+        let (color, points) = (color(comparison, *run), points.iter().map(|(x, y)| (*x, y * unit.factor)).collect::<Vec<_>>());
+        [Mark::Line(points.clone(), Stroke::solid(color)), Mark::Dots(points, color, 3.5)]
+    });
+    let marks = marks.collect();
+    let title = if groups > 1 { format!("{title}, {}", group.label) } else { title.to_owned() };
+    Panel { title, x, y, marks }
+}
+
+const TOPICS: [(&str, Metric, &str, &str); 3] = [
+    ("compare_ttft", Metric::Ttft, "Time to first token, run by run", "share of requests"),
+    ("compare_itl", Metric::Itl, "Inter-token latency, run by run", "share of gaps"),
+    ("compare_e2e", Metric::E2e, "End-to-end latency, run by run", "share of requests"),
+];
+
+/// A chart for each of the metrics that two runs have values of in one case.
+pub fn distribution_figures(comparison: &Comparison) -> impl Iterator<Item = Figure> + '_ {
+    TOPICS.iter().filter_map(|topic| distribution_figure(comparison, *topic))
+}
+
+fn curve(case: &CaseReport, metric: Metric) -> Option<&Vec<(f64, f64)>> {
+    case.cdfs.get(&metric).filter(|points| points.iter().all(|(x, _)| x.is_finite()) && !points.is_empty())
+}
+
+/// The case in each run that has it, with the run's index.
+fn cases_by_run<'a>(comparison: &'a Comparison, id: &'a str) -> impl Iterator<Item = (usize, &'a CaseReport)> {
+    let of = move |report: &'a Report| report.cases.iter().find(|case| case.id == id);
+    comparison.runs.iter().enumerate().filter_map(move |(index, run)| Some((index, of(&run.report)?)))
+}
+
+fn distribution_figure(
+    comparison: &Comparison,
+    (name, metric, title, y): (&'static str, Metric, &str, &'static str),
+) -> Option<Figure> {
+    let base = comparison.runs.first()?;
+    let drawn = |id: &str| cases_by_run(comparison, id).filter(|(_, case)| curve(case, metric).is_some()).count() > 1;
+    let ids: Vec<String> = base.report.cases.iter().map(|case| case.id.clone()).filter(|id| drawn(id)).collect();
+    if ids.is_empty() {
+        return None;
+    }
+    let (kept, remark) = cases(comparison, &ids, ROOM);
+    let mut known: Vec<Limit> = comparison.runs.iter().flat_map(|run| limits(&run.report, metric)).collect();
+    known.dedup_by(|a, b| a.label == b.label);
+    let mut unique: Vec<Limit> = Vec::new();
+    known.into_iter().for_each(|limit| {
+        if !unique.iter().any(|own| own.label == limit.label) {
+            unique.push(limit)
+        }
+    });
+    unique.truncate(3);
+    let only = kept.len() == 1;
+    let all = kept.iter().flat_map(|id| cases_by_run(comparison, id)).filter_map(|(_, case)| curve(case, metric)).flatten();
+    let unit = SpanUnit::of(all.map(|(x, _)| *x));
+    let panels: Vec<Panel> =
+        kept.iter().map(|id| distribution_panel(comparison, (id, only.then_some(y)), metric, &unique, unit)).collect();
+    let share = if only { String::new() } else { y.to_owned() };
+    let marked = unique.iter().map(|limit| Entry::new(&limit.label, Swatch::Line(Stroke::dashed(ALARM))));
+    Some(Figure {
+        name,
+        title: title.to_owned(),
+        subtitle: subtitle(comparison, &[remark, share]),
+        legend: legend(comparison).into_iter().chain(marked).collect(),
+        side: Side::Top,
+        columns: match panels.len() {
+            count @ 1..=3 => count,
+            4 => 2,
+            5..=6 => 3,
+            _ => 4,
+        },
+        panels,
+    })
+}
+
+/// A panel of a case; the only one has the axis' title above it, others have their case there.
+fn distribution_panel(
+    comparison: &Comparison,
+    (id, y): (&str, Option<&str>),
+    metric: Metric,
+    limits: &[Limit],
+    unit: SpanUnit,
+) -> Panel {
+    let curves: Vec<_> = cases_by_run(comparison, id).filter_map(|(run, case)| Some((run, curve(case, metric)?))).collect();
+    let values: Vec<f64> = curves.iter().flat_map(|(_, points)| points.iter().map(|(x, _)| *x)).collect();
+    let greatest = values.iter().copied().fold(0.0, f64::max);
+    // A limit far beyond all values would press the curves into a corner.
+    let near: Vec<&Limit> = limits.iter().filter(|limit| limit.value <= greatest * 3.0).collect();
+    let all: Vec<f64> = values.iter().copied().chain(near.iter().map(|limit| limit.value)).map(|x| x * unit.factor).collect();
+    let mut marks: Vec<Mark> = near.iter().map(|limit| Mark::Upright(limit.value * unit.factor, Stroke::dashed(ALARM))).collect();
+    for (run, points) in curves {
+        let risen = points.first().map(|(x, _)| (*x, 0.0)).into_iter().chain(points.iter().copied()).collect::<Vec<_>>();
+        marks.push(Mark::Steps(scaled(&risen, unit.factor, 1.0), Stroke::solid(color(comparison, run))));
+    }
+    let x = Axis::fit(format!("{} ({})", metric.name().to_uppercase(), unit.name), &all, 30.0);
+    let title = if y.is_some() { String::new() } else { title(comparison, id) };
+    Panel { title, x, y: Axis::shares(y.unwrap_or_default()), marks }
 }

@@ -1,12 +1,13 @@
-//! The cumulative distribution of TTFT, ITL and E2E.
+//! Distributions of latency: cumulative (CDF), and percentile plots that stretch the tail.
 
-use crate::chart::axis::Axis;
+use crate::chart::axis::{Axis, SpanUnit, scaled};
 use crate::chart::figure::{Entry, Figure, Mark, Panel, Side, Swatch};
-use crate::chart::limit::{Limit, SpanUnit, limits, scaled};
+use crate::chart::over_load::OUT_OF_SIGHT;
 use crate::chart::pick::{Picked, pick, shown, sizes, subtitle};
 use crate::chart::style::{ALARM, GRID, Stroke};
+use crate::chart::verdict::{Limit, limits};
 use llmscen_core::metric::Metric;
-use llmscen_core::report::Report;
+use llmscen_core::report::{Report, Series};
 
 /// Cases in one chart at the most.
 const ROOM: usize = 12;
@@ -33,27 +34,27 @@ const TOPICS: [Topic; 3] = [
 ];
 
 /// A chart for each of the three metrics that has data.
-pub fn figures(report: &Report) -> impl Iterator<Item = Figure> + '_ {
-    TOPICS.iter().filter_map(|topic| figure(report, topic))
+pub fn cumulative_figures(report: &Report) -> impl Iterator<Item = Figure> + '_ {
+    TOPICS.iter().filter_map(|topic| cumulative_figure(report, topic))
 }
 
-fn figure(report: &Report, topic: &Topic) -> Option<Figure> {
+fn cumulative_figure(report: &Report, topic: &Topic) -> Option<Figure> {
     let (picked, found) = pick(report, ROOM, |case| case.cdfs.get(&topic.metric).is_some_and(|points| !points.is_empty()));
     let limits = limits(report, topic.metric);
-    let panel = panel(&picked, &limits, topic)?;
+    let panel = cumulative_panel(&picked, &limits, topic)?;
     let remarks = [shown(picked.len(), found, "cases"), sizes(picked.iter().map(|picked| picked.case), topic.metric)];
     Some(Figure {
         name: topic.name,
         title: topic.title.to_owned(),
         subtitle: subtitle(report, &remarks),
-        legend: legend(&picked, &limits),
+        legend: cumulative_legend(&picked, &limits),
         side: Side::Right,
         panels: vec![panel],
         columns: 1,
     })
 }
 
-fn panel(picked: &[Picked], limits: &[Limit], topic: &Topic) -> Option<Panel> {
+fn cumulative_panel(picked: &[Picked], limits: &[Limit], topic: &Topic) -> Option<Panel> {
     let curves = picked.iter().filter_map(|picked| Some((picked.case.cdfs.get(&topic.metric)?, picked.color)));
     let values: Vec<f64> = curves.clone().flat_map(|(points, _)| points.iter().map(|(x, _)| *x)).collect();
     let all: Vec<f64> = values.iter().copied().chain(limits.iter().map(|limit| limit.value)).collect();
@@ -75,10 +76,78 @@ fn risen(points: &[(f64, f64)]) -> Vec<(f64, f64)> {
     points.first().map(|(x, _)| (*x, 0.0)).into_iter().chain(points.iter().copied()).collect()
 }
 
-fn legend(picked: &[Picked], limits: &[Limit]) -> Vec<Entry> {
+fn cumulative_legend(picked: &[Picked], limits: &[Limit]) -> Vec<Entry> {
     let cases = picked.iter().map(|picked| Entry::new(&picked.label, Swatch::Line(Stroke::solid(picked.color))));
     let limits = limits.iter().map(|limit| Entry::new(&limit.label, Swatch::Line(Stroke::dashed(ALARM))));
     cases.chain(limits).collect()
+}
+
+const METRICS: [(Metric, &str); 4] = [(Metric::Ttft, "TTFT"), (Metric::Itl, "ITL"), (Metric::Tpot, "TPOT"), (Metric::E2e, "E2E")];
+
+/// The chart; None without data.
+pub fn percentile_plot(report: &Report) -> Option<Figure> {
+    let (picked, found) = pick(report, ROOM, |case| METRICS.iter().any(|(metric, _)| case.pictures.spectra.contains_key(metric)));
+    let drawn: Vec<(Panel, Vec<Limit>)> = METRICS.iter().filter_map(|own| percentile_panel(report, &picked, *own)).collect();
+    let limits = drawn.iter().flat_map(|(panel, limits)| limits.iter().map(|limit| format!("{} {}", panel.title, limit.label)));
+    let remarks = [shown(picked.len(), found, "cases"), sizes(picked.iter().map(|picked| picked.case), Metric::E2e)];
+    let legend = percentile_legend(&picked, limits);
+    let panels: Vec<Panel> = drawn.into_iter().map(|(panel, _)| panel).collect();
+    (!panels.is_empty()).then(|| Figure {
+        name: "percentile_spectrum",
+        title: "Percentile spectrum of latencies".to_owned(),
+        subtitle: subtitle(report, &remarks),
+        legend,
+        side: if picked.len() > 1 { Side::Right } else { Side::Top },
+        columns: panels.len().min(2),
+        panels,
+    })
+}
+
+/// Where a share lies: the tail above it, from all down to one of n, on a logarithmic axis.
+fn tail_position(share: f64) -> f64 {
+    1.0 / (1.0 - share).max(1e-12)
+}
+
+fn percentile_panel(report: &Report, picked: &[Picked], (metric, title): (Metric, &str)) -> Option<(Panel, Vec<Limit>)> {
+    let curves = || picked.iter().filter_map(|picked| Some((picked.case.pictures.spectra.get(&metric)?, picked.color)));
+    let seen = || curves().flat_map(|(points, _)| points.iter().copied());
+    let reach = seen().map(|(share, _)| tail_position(share)).filter(|place| place.is_finite()).reduce(f64::max)?;
+    let mut limits = limits(report, metric);
+    let greatest = seen().map(|(_, value)| value).fold(0.0, f64::max);
+    limits.retain(|limit| tail_position(limit.share) <= reach && limit.value <= greatest * OUT_OF_SIGHT);
+    let values = seen().map(|(_, value)| value).chain(limits.iter().map(|limit| limit.value));
+    let unit = SpanUnit::of(values.clone());
+    let values: Vec<f64> = values.map(|value| value * unit.factor).collect();
+    let x = percentile_axis(reach);
+    let mut marks: Vec<Mark> = x.ticks.iter().map(|(tick, _)| Mark::Upright(*tick, Stroke::solid(GRID).hair())).collect();
+    marks.extend(limits.iter().map(|limit| Mark::Level(limit.value * unit.factor, Stroke::dashed(ALARM))));
+    for (points, color) in curves() {
+        let points: Series = points.iter().map(|(share, value)| (tail_position(*share), value * unit.factor)).collect();
+        marks.push(Mark::Line(points, Stroke::solid(color)));
+    }
+    let knots: Series = limits.iter().map(|limit| (tail_position(limit.share), limit.value * unit.factor)).collect();
+    if !knots.is_empty() {
+        marks.push(Mark::Dots(knots, ALARM, 4.5));
+    }
+    Some((Panel { title: title.to_owned(), x, y: Axis::fit(unit.name, &values, 30.0), marks }, limits))
+}
+
+/// 0 %, 50 %, 90 %, 99 %, 99.9 % … as far as there are values.
+fn percentile_axis(reach: f64) -> Axis {
+    let nines = |power: i32| {
+        let label = if power == 2 { "99%".to_owned() } else { format!("99.{}%", "9".repeat(power as usize - 2)) };
+        (10f64.powi(power), label)
+    };
+    let first = [(1.0, "0%".to_owned()), (2.0, "50%".to_owned()), (10.0, "90%".to_owned())];
+    let high = reach.max(2.0) * 1.05;
+    let ticks = first.into_iter().chain((2..=12).map(nines)).filter(|(place, _)| *place <= high).collect();
+    Axis { title: "share of requests (ITL: of gaps) at or under".to_owned(), low: 1.0, high, log: true, ticks }
+}
+
+fn percentile_legend(picked: &[Picked], limits: impl Iterator<Item = String>) -> Vec<Entry> {
+    let cases = picked.iter().filter(|_| picked.len() > 1);
+    let cases = cases.map(|picked| Entry::new(&picked.label, Swatch::Line(Stroke::solid(picked.color))));
+    cases.chain(limits.map(|limit| Entry::new(limit, Swatch::Line(Stroke::dashed(ALARM))))).collect()
 }
 
 #[cfg(test)]
@@ -89,7 +158,7 @@ mod tests {
     #[test]
     fn a_hundred_cases_are_twelve_curves_and_say_so() {
         let report = sweep(100);
-        let all: Vec<Figure> = figures(&report).collect();
+        let all: Vec<Figure> = cumulative_figures(&report).collect();
         assert_eq!(all.iter().map(|figure| figure.name).collect::<Vec<_>>(), ["cdf_ttft", "cdf_itl", "cdf_e2e"]);
         assert_eq!((all[0].legend.len(), all[1].legend.len()), (13, 12));
         assert!(all[0].subtitle.ends_with("12 of 100 cases shown  ·  n = 240 requests per case"), "{}", all[0].subtitle);
@@ -97,7 +166,7 @@ mod tests {
 
     #[test]
     fn the_limit_stands_at_its_value_and_its_knot_at_its_share() {
-        let figure = figures(&sweep(1)).next().unwrap();
+        let figure = cumulative_figures(&sweep(1)).next().unwrap();
         assert!(figure.panels[0].marks.contains(&Mark::Upright(500.0, Stroke::dashed(ALARM))));
         assert!(figure.panels[0].marks.contains(&Mark::Dots(vec![(500.0, 0.99)], ALARM, 4.5)));
         assert!(figure.panels[0].x.high >= 500.0);
@@ -105,6 +174,25 @@ mod tests {
 
     #[test]
     fn without_data_there_is_no_chart() {
-        assert_eq!(figures(&report_of(vec![no_data()], Default::default(), 3)).count(), 0);
+        assert_eq!(cumulative_figures(&report_of(vec![no_data()], Default::default(), 3)).count(), 0);
+    }
+
+    #[test]
+    fn the_tail_is_spread_by_its_nines() {
+        let labels = |reach| percentile_axis(reach).ticks.into_iter().map(|(_, label)| label).collect::<Vec<_>>();
+        assert_eq!(labels(24_000.0), ["0%", "50%", "90%", "99%", "99.9%", "99.99%"]);
+        assert_eq!(labels(3.0), ["0%", "50%"]);
+        let axis = percentile_axis(1000.0);
+        assert!((axis.place(tail_position(0.99)) - 2.0 * axis.place(tail_position(0.9))).abs() < 1e-9);
+    }
+
+    #[test]
+    fn every_latency_that_exists_has_a_panel() {
+        let figure = percentile_plot(&sweep(5)).unwrap();
+        assert_eq!(figure.panels.iter().map(|panel| panel.title.as_str()).collect::<Vec<_>>(), ["TTFT", "ITL", "TPOT", "E2E"]);
+        assert_eq!(figure.legend.last().unwrap().label, "TTFT SLO p99 < 500 ms");
+        assert!(figure.panels[0].marks.contains(&Mark::Dots(vec![(tail_position(0.99), 500.0)], ALARM, 4.5)));
+        assert!(super::percentile_plot(&sweep(100)).unwrap().subtitle.contains("12 of 100 cases shown"));
+        assert_eq!(super::percentile_plot(&report_of(vec![no_data()], Default::default(), 3)), None);
     }
 }

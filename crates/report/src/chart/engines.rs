@@ -1,10 +1,8 @@
 //! Engines side by side where the load is the same: a bar per engine.
 
-use crate::chart::axis::Axis;
+use crate::chart::axis::{Axis, SpanUnit};
 use crate::chart::figure::{Cell, Entry, Figure, Mark, Panel, Side, Swatch};
-use crate::chart::limit::SpanUnit;
-use crate::chart::pick::Names;
-use crate::chart::pick::{shown, sizes, subtitle, token_remark};
+use crate::chart::pick::{Names, shown, sizes, subtitle, token_remark};
 use crate::chart::style::{MUTED, category};
 use llmscen_core::metric::Metric;
 use llmscen_core::report::{CaseReport, Report};
@@ -109,24 +107,10 @@ fn panel(
 }
 
 #[cfg(test)]
-pub(in crate::chart) mod tests {
+mod tests {
     use super::*;
-    use crate::fixture::{case, report_of, sweep};
-    use llmscen_core::labels::{Labels, Scalar};
-
-    /// So many engines under one load, each slower than the one before.
-    pub fn engines(count: u32) -> Report {
-        let of = |index: u32| {
-            let mut own = case(8);
-            own.id = format!("url=http://10.0.0.7:{}/v1", 8000 + index);
-            own.labels = Labels(vec![("target.url".into(), Scalar::Text(format!("http://10.0.0.7:{}/v1", 8000 + index)))]);
-            for distribution in own.distributions.values_mut() {
-                distribution.quantiles.iter_mut().for_each(|value| *value *= 1.0 + 0.3 * f64::from(index));
-            }
-            own
-        };
-        report_of((0..count).map(of).collect(), Default::default(), 0)
-    }
+    use crate::fixture::{case, engines, report_of, sweep};
+    use llmscen_core::labels::Scalar;
 
     fn heights(figure: &Figure, panel: usize) -> Vec<f64> {
         let Mark::Cells(cells) = &figure.panels[panel].marks[0] else { panic!() };

@@ -1,10 +1,8 @@
 //! Latency over time as a heat map: how many requests took how long, when.
 
-use crate::chart::axis::Axis;
+use crate::chart::axis::{Axis, SpanUnit};
 use crate::chart::figure::{Cell, Entry, Figure, Mark, Side, Swatch};
-use crate::chart::limit::SpanUnit;
-use crate::chart::pick::{Picture, multiples};
-use crate::chart::pick::{columns, sizes, subtitle};
+use crate::chart::pick::{Picture, columns, multiples, sizes, subtitle};
 use crate::chart::style::ramp;
 use llmscen_core::chart_data::Heat;
 use llmscen_core::metric::Metric;

@@ -1,8 +1,7 @@
 //! What happened while a case ran: a panel a case, each with its own scale.
 
-use crate::chart::axis::Axis;
+use crate::chart::axis::{Axis, SpanUnit, scaled};
 use crate::chart::figure::{Entry, Figure, Mark, Panel, Side, Swatch, thin};
-use crate::chart::limit::{SpanUnit, scaled};
 use crate::chart::pick::{Picked, columns, pick, shown, subtitle, token_remark};
 use crate::chart::style::{ALARM, INK, MAIN, SHADE, Stroke};
 use llmscen_core::metric::Metric;

@@ -1,8 +1,7 @@
 //! Each limit's metric over the searched load: a sign for each probe, the limit, the edge and the answer.
 
-use crate::chart::axis::Axis;
+use crate::chart::axis::{Axis, SpanUnit, scaled};
 use crate::chart::figure::{Entry, Figure, Mark, Panel, Side, Swatch};
-use crate::chart::limit::{SpanUnit, scaled};
 use crate::chart::pick::{shown, subtitle};
 use crate::chart::style::{ALARM, INK, MAIN, MUTED, RANGE, Stroke};
 use crate::format::{percent, title};

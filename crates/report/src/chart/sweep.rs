@@ -1,8 +1,7 @@
 //! The cases of a report as lines over load.
 
 use crate::chart::axis::Axis;
-use crate::chart::pick::Names;
-use crate::chart::pick::{shown, spread};
+use crate::chart::pick::{Names, shown, spread};
 use crate::chart::style::{Stroke, category};
 use llmscen_core::labels::Labels;
 use llmscen_core::metric::Metric;

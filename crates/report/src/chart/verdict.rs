@@ -3,8 +3,10 @@
 use crate::chart::figure::{Entry, Mark, Swatch};
 use crate::chart::style::{ALARM, DOUBT, MUTED, PAPER};
 use crate::chart::sweep::{Group, Sweep};
+use crate::format::millis;
 use crate::headline;
-use llmscen_core::check::Ruling;
+use llmscen_core::check::{Op, Ruling, Subject};
+use llmscen_core::metric::{Metric, Stat};
 use llmscen_core::report::{CACHED, CaseReport, OFF_PLAN, Report, RunVerdict, Series};
 use plotters::style::RGBColor;
 
@@ -80,10 +82,52 @@ pub fn legend(sweep: &Sweep, rings: bool) -> Vec<Entry> {
     failed.into_iter().chain(invalid).collect()
 }
 
+/// Limits drawn in one chart at the most.
+const ROOM: usize = 3;
+
+/// A limit on a quantile.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Limit {
+    /// The quantile.
+    pub share: f64,
+    /// The limit, milliseconds.
+    pub value: f64,
+    /// `SLO p99 < 500 ms`.
+    pub label: String,
+}
+
+/// The different upper limits on quantiles of this metric, at most three.
+pub fn limits(report: &Report, metric: Metric) -> Vec<Limit> {
+    let mut found: Vec<Limit> = Vec::new();
+    let checks = report.cases.iter().flat_map(|case| case.verdicts.iter().map(|verdict| &verdict.check));
+    for check in checks {
+        let Some(share) = quantile(&check.subject, metric) else { continue };
+        let label = format!("SLO {} {} {}", Stat::Quantile(share), symbol(check.op), millis(check.limit));
+        if check.op.is_ceiling() && check.limit.is_finite() && !found.iter().any(|limit| limit.label == label) {
+            found.push(Limit { share, value: check.limit, label });
+        }
+    }
+    found.truncate(ROOM);
+    found
+}
+
+fn quantile(subject: &Subject, wanted: Metric) -> Option<f64> {
+    match subject {
+        Subject::Metric { metric, stat: Some(Stat::Quantile(share)), tags } if *metric == wanted && tags.is_empty() => {
+            Some(*share)
+        }
+        _ => None,
+    }
+}
+
+fn symbol(op: Op) -> &'static str {
+    if op == Op::AtMost { "≤" } else { op.symbol() }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::chart::{figures, latency_over_load};
+    use crate::chart::{figures, over_load};
     use crate::fixture::{report_of, sweep};
 
     fn invalid(mut report: Report, index: usize, reason: &str) -> Report {
@@ -126,7 +170,7 @@ mod tests {
         let report = invalid(sweep(12), 0, "event-loop stall");
         let failed: Vec<f64> = report.cases.iter().filter(|case| failed(case)).filter_map(|case| case.load_value).collect();
         assert!(!failed.is_empty() && !failed.contains(&1.0));
-        let figure = latency_over_load::figure(&report).unwrap();
+        let figure = over_load::latency_over_load(&report).unwrap();
         let ringed = |color| {
             let marks = figure.panels[0].marks.iter();
             let rings =
@@ -139,5 +183,12 @@ mod tests {
         assert_eq!((ringed(ALARM), ringed(MUTED)), (failed, vec![1.0]));
         let legend: Vec<&str> = figure.legend.iter().map(|entry| entry.label.as_str()).collect();
         assert!(legend.contains(&"failed objective") && legend.contains(&"invalid case"), "{legend:?}");
+    }
+
+    #[test]
+    fn equal_limits_of_many_cases_are_one() {
+        let limit = Limit { share: 0.99, value: 500.0, label: "SLO p99 < 500 ms".to_owned() };
+        assert_eq!(limits(&sweep(12), Metric::Ttft), [limit]);
+        assert_eq!(limits(&sweep(12), Metric::Itl), []);
     }
 }

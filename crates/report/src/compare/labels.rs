@@ -1,8 +1,7 @@
 //! The words and figures that all forms of a comparison share.
 
 use crate::format::{ABSENT, against, number, percent};
-use llmscen_core::compare::Effect;
-use llmscen_core::compare::{Comparison, Contrast, Finding, Run, Span};
+use llmscen_core::compare::{Comparison, Contrast, Effect, Finding, Run, Span};
 use llmscen_core::report::RunVerdict;
 
 /// Characters of a folder in a legend.

@@ -195,7 +195,7 @@ fn tone(comparison: &Comparison) -> &'static str {
 mod tests {
     use super::*;
     use crate::chart::comparison_charts;
-    use crate::compare::fixture::{comparison, doubtful};
+    use crate::fixture::comparison::{comparison, doubtful};
 
     fn page(comparison: &Comparison) -> String {
         html(comparison, &comparison_charts(comparison).unwrap()).unwrap()

@@ -207,7 +207,7 @@ pub(super) fn signals(comparison: &Comparison) -> Table {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::compare::fixture::comparison;
+    use crate::fixture::comparison::comparison;
     use llmscen_core::telemetry::SignalStat;
 
     #[test]

@@ -1,6 +1,6 @@
-use super::fixture::{comparison, doubtful};
 use super::*;
 use crate::chart::Chart;
+use crate::fixture::comparison::{comparison, doubtful};
 
 #[test]
 fn the_table_says_what_it_comes_to_and_by_what() {

@@ -2,15 +2,14 @@
 //!
 //! Times run from the sending to the last token, quantiles lie between values, deviations are of the population.
 
-mod metrics;
-mod records;
-
 use crate::ViewError;
-use crate::compat::names::{Names, slug};
-use crate::compat::spread::Spread;
-use crate::compat::{Export, File, Measured, csv};
+use crate::compat::measured::Spread;
+use crate::compat::{Export, File, Measured, Names, csv, slug};
+use llmscen_analysis::TimedRequest;
+use llmscen_core::check::Subject;
+use llmscen_core::metric::Metric;
+use llmscen_core::outcome::FailureKind;
 use llmscen_core::units::Nanos;
-use metrics::{Figure, Tagged, figures};
 use serde_json::{Map, Value, json};
 
 /// The percentiles of both summaries.
@@ -30,7 +29,7 @@ impl Export for Aiperf {
         Ok(vec![
             file("profile_export_aiperf.json", serde_json::to_vec_pretty(&summary(case, &figures))?),
             file("profile_export_aiperf.csv", table(&figures)?),
-            file("profile_export.jsonl", records::lines(case)?),
+            file("profile_export.jsonl", request_records(case)?),
         ])
     }
 
@@ -143,10 +142,182 @@ fn moment(case: &Measured<'_>, at: Nanos) -> String {
     format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{micro:06}")
 }
 
+/// A metric with its value.
+#[derive(Clone, Debug, PartialEq)]
+struct Tagged {
+    /// Its key in JSON.
+    tag: &'static str,
+    /// Its name in tables.
+    header: &'static str,
+    /// Its unit.
+    unit: &'static str,
+    /// Its value.
+    figure: Figure,
+}
+
+/// A value.
+#[derive(Clone, Debug, PartialEq)]
+enum Figure {
+    /// Of many requests.
+    Spread(Spread),
+    /// A whole number.
+    Count(usize),
+    /// Any other.
+    Number(f64),
+}
+
+impl Tagged {
+    /// Its name with its unit.
+    fn title(&self) -> String {
+        match self.unit {
+            "requests" => self.header.to_owned(),
+            unit => format!("{} ({unit})", self.header),
+        }
+    }
+}
+
+/// A metric of single requests, and its value for one.
+type PerRequest = (&'static str, &'static str, &'static str, fn(&TimedRequest<'_>) -> Option<f64>);
+
+/// The metrics of single requests, but for the one that is a list. Only ok requests have any.
+const PER_REQUEST: [PerRequest; 11] = [
+    ("request_latency", "Request Latency", "ms", |row| row.answer_ms()),
+    ("time_to_first_token", "Time to First Token", "ms", |row| row.get(Metric::TtftService)),
+    ("time_to_second_token", "Time to Second Token", "ms", |row| row.gaps().first().copied()),
+    ("inter_token_latency", "Inter Token Latency", "ms", pace),
+    ("output_token_throughput_per_user", "Output Token Throughput Per User", "tokens/sec/user", |row| per_s(1.0, pace(row))),
+    ("e2e_output_token_throughput", "E2E Output Token Throughput", "tokens/sec/user", |row| {
+        per_s(row.output_tokens()?, row.answer_ms())
+    }),
+    ("prefill_throughput_per_user", "Prefill Throughput Per User", "tokens/sec/user", |row| {
+        per_s(row.prompt_tokens()?, row.get(Metric::TtftService))
+    }),
+    ("output_sequence_length", "Output Sequence Length", "tokens", |row| row.output_tokens()),
+    ("input_sequence_length", "Input Sequence Length", "tokens", |row| row.prompt_tokens()),
+    ("output_token_count", "Output Token Count", "tokens", |row| {
+        Some(row.output_tokens()? - row.get(Metric::ReasoningTokens).unwrap_or(0.0))
+    }),
+    ("reasoning_token_count", "Reasoning Token Count", "tokens", |row| row.get(Metric::ReasoningTokens)),
+];
+
+fn pace(row: &TimedRequest<'_>) -> Option<f64> {
+    row.pace_ms(row.answer_ms())
+}
+
+fn per_s(amount: f64, millis: Option<f64>) -> Option<f64> {
+    millis.filter(|&millis| millis > 0.0).map(|millis| amount * 1e3 / millis)
+}
+
+/// Everything that exists of a case.
+fn figures(case: &Measured<'_>) -> Vec<Tagged> {
+    let spread = |(tag, header, unit, get): PerRequest| {
+        let figure = Figure::Spread(Spread::of(case.ok().filter_map(get).collect())?);
+        Some(Tagged { tag, header, unit, figure })
+    };
+    let mut figures: Vec<Tagged> = PER_REQUEST.into_iter().filter_map(spread).collect();
+    if let Some(gaps) = Spread::of(case.gaps()) {
+        let figure = Figure::Spread(gaps);
+        figures.push(Tagged { tag: "inter_chunk_latency", header: "Inter Chunk Latency", unit: "ms", figure });
+    }
+    figures.extend(single_values(case));
+    figures
+}
+
+/// The figures that a case has one of.
+fn single_values(case: &Measured<'_>) -> Vec<Tagged> {
+    let time = case.span(|row| row.ok(), |row| row.last_token().unwrap_or(row.end()));
+    let over = |amount: Option<f64>| amount.zip(time).map(|(amount, time)| amount / time);
+    let sum = |tag: &str| {
+        let (.., get) = PER_REQUEST.into_iter().find(|metric| metric.0 == tag)?;
+        Some(Spread::of(case.ok().filter_map(get).collect())?.sum())
+    };
+    let (input, output) = (sum("input_sequence_length"), sum("output_sequence_length"));
+    let (ok, failed) = (case.completed(), case.failed());
+    let good = good(case);
+    let mut out = Vec::new();
+    let mut put = |tag, header, unit, figure: Option<Figure>| {
+        out.extend(figure.map(|figure| Tagged { tag, header, unit, figure }));
+    };
+    let number = |value: Option<f64>| value.map(Figure::Number);
+    let tokens = |value: Option<f64>| value.map(|value| Figure::Count(value as usize));
+    put("request_count", "Request Count", "requests", (ok > 0).then_some(Figure::Count(ok)));
+    put("error_request_count", "Error Request Count", "requests", (failed > 0).then_some(Figure::Count(failed)));
+    let share = (ok + failed > 0).then(|| 100.0 * failed as f64 / (ok + failed) as f64);
+    put("request_error_rate", "Request Error Rate", "%", number(share));
+    put("request_throughput", "Request Throughput", "requests/sec", number(over(Some(ok as f64))));
+    put("output_token_throughput", "Output Token Throughput", "tokens/sec", number(over(output)));
+    put("input_token_throughput", "Input Token Throughput", "tokens/sec", number(over(input)));
+    let total = input.zip(output).map(|(input, output)| input + output);
+    put("total_token_throughput", "Total Token Throughput", "tokens/sec", number(over(total)));
+    put("benchmark_duration", "Benchmark Duration", "sec", number(time));
+    put("total_isl", "Total Input Sequence Length", "tokens", tokens(input));
+    put("total_osl", "Total Output Sequence Length", "tokens", tokens(output));
+    put("total_output_tokens", "Total Output Tokens", "tokens", tokens(sum("output_token_count")));
+    put("total_reasoning_tokens", "Total Reasoning Tokens", "tokens", tokens(sum("reasoning_token_count")));
+    put("good_request_count", "Good Request Count", "requests", good.map(Figure::Count));
+    put("goodput", "Goodput", "requests/sec", number(over(good.map(|good| good as f64))));
+    out
+}
+
+/// Requests that meet the limits of the goodput that the scenario asserts.
+fn good(case: &Measured<'_>) -> Option<usize> {
+    let limits = case.case.checks.iter().find_map(|check| match &check.subject {
+        Subject::Goodput(limits) => Some(limits),
+        Subject::Metric { .. } | Subject::Signal { .. } => None,
+    })?;
+    Some(case.rows.iter().filter(|row| row.meets(limits)).count())
+}
+
+/// Who sent and who reckoned, which a record must name.
+const WORKER: &str = "llmscen";
+
+/// The lines. A request that was never sent has no instants, and no line.
+fn request_records(case: &Measured<'_>) -> Result<Vec<u8>, ViewError> {
+    let mut out = Vec::new();
+    for (row, sent) in case.rows.iter().filter_map(|row| Some((row, row.sent()?))) {
+        serde_json::to_writer(&mut out, &request_record(case, row, case.unix_ns(sent)))?;
+        out.push(b'\n');
+    }
+    Ok(out)
+}
+
+fn request_record(case: &Measured<'_>, row: &TimedRequest<'_>, start: u64) -> Value {
+    let mut metrics = Map::new();
+    if row.ok() {
+        for (tag, _, unit, get) in PER_REQUEST {
+            metrics.extend(get(row).map(|value| (tag.to_owned(), json!({ "value": value, "unit": unit }))));
+        }
+        let gaps = row.gaps();
+        if !gaps.is_empty() {
+            metrics.insert("inter_chunk_latency".into(), json!({ "value": gaps, "unit": "ms" }));
+        }
+    }
+    let cancelled = matches!(row.failure(), Some(FailureKind::Cancelled | FailureKind::Abandoned));
+    let mut record = json!({
+        "metadata": {
+            "session_num": row.seq(),
+            "conversation_id": format!("{}-{}", row.round(), row.seq()),
+            "turn_index": row.turn(),
+            "credit_issued_ns": case.unix_ns(row.intended()),
+            "request_start_ns": start,
+            "request_end_ns": case.unix_ns(row.end()),
+            "worker_id": WORKER,
+            "record_processor_id": WORKER,
+            "benchmark_phase": "profiling",
+            "was_cancelled": cancelled,
+        },
+        "metrics": metrics,
+    });
+    if let (Some(kind), Some(record)) = (row.failure(), record.as_object_mut()) {
+        record.insert("error".into(), json!({ "type": kind.name(), "message": row.message() }));
+    }
+    record
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::compat::fixture::texts;
+    use crate::fixture::exports::texts;
     use llmscen_core::export_format::Peer;
 
     fn read(name: &str) -> String {

@@ -4,9 +4,8 @@
 //! of either age read these files, which hold both. Its quantiles are by nearest rank, as ours are.
 
 use crate::ViewError;
-use crate::compat::names::{Names, slug};
-use crate::compat::spread::{Spread, rounded};
-use crate::compat::{Export, File, Measured};
+use crate::compat::measured::{Spread, rounded};
+use crate::compat::{Export, File, Measured, Names, slug};
 use llmscen_analysis::TimedRequest;
 use llmscen_core::metric::Metric;
 use serde::Serialize;
@@ -208,7 +207,7 @@ fn percentiles(case: &Measured<'_>) -> Vec<Map<String, Value>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::compat::fixture::texts;
+    use crate::fixture::exports::texts;
     use llmscen_core::export_format::Peer;
 
     fn read(name: &str) -> Value {

@@ -1,13 +1,12 @@
 //! What `guidellm benchmark` leaves: benchmarks.json (report version 2) and benchmarks.csv, one benchmark a case.
 
-mod dist;
-mod flow;
+mod distribution;
 mod metrics;
 mod requests;
 mod table;
 
 use crate::ViewError;
-use crate::compat::spread::Spread;
+use crate::compat::measured::Spread;
 use crate::compat::{Export, File, Measured};
 use llmscen_core::load::{Arrival, Shape};
 use llmscen_core::metric::Metric;
@@ -186,7 +185,7 @@ fn metrics_json(case: &Measured<'_>, metrics: &[Named]) -> Value {
     const NOT_OURS: [&str; 3] = ["time_to_first_output_token_ms", "time_to_last_round_trip_ms", "avg_round_trip_time_ms"];
     let mut out: Map<String, Value> = metrics.iter().map(|(key, .., split)| ((*key).to_owned(), split.json())).collect();
     out.insert("request_totals".into(), totals_json(case));
-    let empty = dist::Dist::default().json();
+    let empty = distribution::Dist::default().json();
     for key in NOT_OURS {
         let none = json!({ "successful": empty, "errored": empty, "incomplete": empty, "total": empty });
         out.insert(key.to_owned(), none);
@@ -214,7 +213,7 @@ fn metrics_json(case: &Measured<'_>, metrics: &[Named]) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::compat::fixture::texts;
+    use crate::fixture::exports::texts;
     use llmscen_core::export_format::Peer;
 
     #[test]

@@ -2,7 +2,7 @@
 //! script of its time wrote.
 
 use crate::ViewError;
-use crate::compat::spread::Spread;
+use crate::compat::measured::Spread;
 use crate::compat::{Export, File, Measured, csv};
 use llmscen_core::metric::Metric;
 use llmscen_core::stats::quantile;
@@ -188,7 +188,7 @@ fn token_latencies(case: &Measured<'_>) -> Vec<f64> {
 
 #[cfg(test)]
 mod tests {
-    use crate::compat::fixture::texts;
+    use crate::fixture::exports::texts;
     use llmscen_core::export_format::Peer;
 
     #[test]

@@ -3,9 +3,8 @@
 //! Times are seconds from the sending, quantiles lie between values, deviations are of the population.
 
 use crate::ViewError;
-use crate::compat::names::{Names, slug};
-use crate::compat::spread::{Spread, secs};
-use crate::compat::{Export, File, Measured};
+use crate::compat::measured::{Spread, secs};
+use crate::compat::{Export, File, Measured, Names, slug};
 use llmscen_analysis::TimedRequest;
 use llmscen_core::api::Api;
 use llmscen_core::load::Arrival;
@@ -219,7 +218,7 @@ fn most_in_flight(case: &Measured<'_>) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::compat::fixture::{case, files, rows, texts};
+    use crate::fixture::exports::{case, files, rows, texts};
     use llmscen_core::check::{Check, Confidence, NoData, Of, Op, RequestLimit, Subject};
     use llmscen_core::export_format::Peer;
     use llmscen_core::labels::Labels;

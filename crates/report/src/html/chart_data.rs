@@ -51,7 +51,7 @@ fn sweep(report: &Report, sweep: &Sweep<'_>) -> Value {
 }
 
 fn limits(report: &Report, metric: Metric) -> Vec<Value> {
-    let found = crate::chart::limit::limits(report, metric);
+    let found = crate::chart::verdict::limits(report, metric);
     found.iter().map(|limit| json!({ "share": limit.share, "value": limit.value, "label": limit.label })).collect()
 }
 

@@ -1,6 +1,5 @@
 use super::*;
-use crate::fixture::{case, failing, grid, no_data, report_of, sweep};
-use crate::search::tests::searched;
+use crate::fixture::{case, failing, grid, no_data, report_of, searched, sweep};
 use llmscen_core::chart_data::{Band, Bar, Heat, Pictures};
 use llmscen_core::metric::Metric;
 use llmscen_core::outcome::FailureKind;

@@ -1,7 +1,7 @@
 use super::*;
 use crate::chart::figure::Mark;
-use crate::chart::{draw, image};
-use crate::compare::fixture::{comparison, doubtful};
+use crate::chart::{canvas, draw};
+use crate::fixture::comparison::{comparison, doubtful};
 
 fn names(comparison: &Comparison) -> Vec<&'static str> {
     figures(comparison).iter().map(|figure| figure.name).collect()
@@ -83,7 +83,7 @@ fn distributions_lie_over_one_another_with_the_limits_near_them() {
 
 #[test]
 fn nothing_is_drawn_outside_the_picture() {
-    let fontdb = image::database().unwrap();
+    let fontdb = canvas::database().unwrap();
     let options = resvg::usvg::Options { fontdb, ..Default::default() };
     for own in [comparison(1, 2), comparison(2, 2), comparison(12, 3), comparison(100, 2), doubtful(), comparison(5, 8)] {
         for figure in figures(&own) {

@@ -1,5 +1,5 @@
 use super::*;
-use crate::search::tests::searched;
+use crate::fixture::searched;
 use llmscen_core::check::Op;
 
 fn dots(panel: &Panel, color: plotters::style::RGBColor) -> Series {

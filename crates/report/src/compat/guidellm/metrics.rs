@@ -1,8 +1,7 @@
 //! GuideLLM's metrics of one benchmark, by their names. Rounds of a case are put end to end.
 
 use crate::compat::Measured;
-use crate::compat::guidellm::dist::Dist;
-use crate::compat::guidellm::flow;
+use crate::compat::guidellm::distribution::{Dist, concurrency_over_time, rate_over_time};
 use llmscen_analysis::TimedRequest;
 use llmscen_core::metric::Metric;
 use llmscen_core::outcome::FailureKind;
@@ -91,7 +90,7 @@ pub(super) fn metrics(case: &Measured<'_>) -> Vec<Named> {
     let values = |metric: Metric, unit: f64| Split::of_ok(Dist::of(case.values(metric).iter().map(|v| v / unit).collect()));
     let own = |get: fn(&TimedRequest<'_>) -> Option<f64>| Split::of_ok(Dist::of(case.ok().filter_map(get).collect()));
     let rate = |events: fn(&TimedRequest<'_>, &Clock) -> Vec<(f64, f64)>| {
-        Split::of_ok(flow::rate(case.ok().flat_map(|row| events(row, &clock)).collect(), clock.length))
+        Split::of_ok(rate_over_time(case.ok().flat_map(|row| events(row, &clock)).collect(), clock.length))
     };
     let mut out: Vec<Named> = vec![("request_latency", "Request Latency", "Sec", values(Metric::E2eService, 1e3))];
     if !case.case.load.shape.closed() {
@@ -143,7 +142,7 @@ fn requests_per_second(case: &Measured<'_>, clock: &Clock) -> Split {
     let of = |wanted: Option<usize>| {
         let rows = case.rows.iter().filter(|row| row.sent().is_some() && wanted.is_none_or(|wanted| status(row) == wanted));
         let events: Vec<_> = rows.filter_map(|row| Some((clock.at(row, row.end())?, 1.0))).collect();
-        if events.is_empty() { Dist::default() } else { flow::rate(events, clock.length) }
+        if events.is_empty() { Dist::default() } else { rate_over_time(events, clock.length) }
     };
     Split([of(Some(0)), of(Some(1)), of(Some(2)), of(None)])
 }
@@ -152,7 +151,7 @@ fn concurrency(case: &Measured<'_>, clock: &Clock) -> Split {
     let of = |wanted: Option<usize>| {
         let rows = case.rows.iter().filter(|row| wanted.is_none_or(|wanted| status(row) == wanted));
         let spans: Vec<_> = rows.filter_map(|row| Some((clock.at(row, row.sent()?)?, clock.at(row, row.end())?))).collect();
-        if spans.is_empty() { Dist::default() } else { flow::concurrency(&spans, clock.length) }
+        if spans.is_empty() { Dist::default() } else { concurrency_over_time(&spans, clock.length) }
     };
     Split([of(Some(0)), of(Some(1)), of(Some(2)), of(None)])
 }

@@ -1,9 +1,9 @@
 //! benchmarks.csv: three lines of header, a line per benchmark. A column is there as soon as one benchmark has it.
 
 use crate::ViewError;
-use crate::compat::guidellm::dist::Dist;
+use crate::compat::guidellm::distribution::Dist;
 use crate::compat::guidellm::metrics::{Clock, Named, STATUSES, totals};
-use crate::compat::spread::Spread;
+use crate::compat::measured::Spread;
 use crate::compat::{Measured, csv};
 use llmscen_core::metric::Metric;
 use llmscen_core::units::Nanos;

@@ -1,11 +1,10 @@
-//! What throughput costs: latency against throughput, from load to load, with the knee.
+//! What throughput costs: latency over throughput, and per-user over total throughput.
 
-use crate::chart::axis::Axis;
+use crate::chart::axis::{Axis, SpanUnit, scaled};
 use crate::chart::figure::{Corner, Entry, Figure, Mark, Panel, Side, Swatch};
-use crate::chart::latency_over_load::{METRICS, with_dots};
-use crate::chart::limit::{SpanUnit, scaled};
+use crate::chart::over_load::{LATENCIES, with_dots};
 use crate::chart::pick::{sizes, subtitle, token_remark};
-use crate::chart::style::{INK, QUANTILES, Stroke};
+use crate::chart::style::{FRAME, INK, QUANTILES, Stroke};
 use crate::chart::sweep::{Group, Sweep};
 use llmscen_core::metric::Metric;
 use llmscen_core::report::{CaseReport, Report, Series};
@@ -14,14 +13,14 @@ use llmscen_core::stats::knee::knee;
 /// The quantiles of a single line of loads; of several groups, the first alone.
 const SHARES: [(f64, &str); 3] = [(0.50, "p50"), (0.90, "p90"), (0.99, "p99")];
 /// Fewer loads make no curve.
-const FEWEST: usize = 3;
+const FEWEST_LOADS: usize = 3;
 
 /// The chart; None where fewer than three loads lie on one axis.
-pub fn figure(report: &Report) -> Option<Figure> {
-    let sweep = Sweep::of(report).filter(|sweep| sweep.groups.iter().any(|group| group.cases.len() >= FEWEST))?;
+pub fn latency_over_throughput(report: &Report) -> Option<Figure> {
+    let sweep = Sweep::of(report).filter(|sweep| sweep.groups.iter().any(|group| group.cases.len() >= FEWEST_LOADS))?;
     let known = |metric: Metric| sweep.cases().all(|case| case.scalars.contains_key(&metric));
     let throughput = if known(Metric::OutputTps) { Metric::OutputTps } else { Metric::RequestThroughput };
-    let drawn: Vec<(Panel, usize)> = METRICS.iter().filter_map(|own| panel(&sweep, *own, throughput)).collect();
+    let drawn: Vec<(Panel, usize)> = LATENCIES.iter().filter_map(|own| curve_panel(&sweep, *own, throughput)).collect();
     let knees = drawn.iter().any(|(_, knees)| *knees > 0);
     let remark = if knees { "knee: where the p50 lies deepest under its chord (Kneedle)" } else { "" };
     let counted = if throughput == Metric::OutputTps { token_remark(report) } else { String::new() };
@@ -31,7 +30,7 @@ pub fn figure(report: &Report) -> Option<Figure> {
         name: "latency_over_throughput",
         title: "Latency over throughput".to_owned(),
         subtitle: subtitle(report, &remarks),
-        legend: legend(&sweep, knees),
+        legend: curve_legend(&sweep, knees),
         side: Side::Top,
         columns: panels.len(),
         panels,
@@ -60,7 +59,7 @@ fn bend(curve: &[(f64, (f64, f64))]) -> Option<(f64, (f64, f64))> {
 }
 
 /// A panel, and how many knees it shows.
-fn panel(sweep: &Sweep, (metric, title): (Metric, &str), throughput: Metric) -> Option<(Panel, usize)> {
+fn curve_panel(sweep: &Sweep, (metric, title): (Metric, &str), throughput: Metric) -> Option<(Panel, usize)> {
     let shares = if sweep.groups.len() == 1 { SHARES.as_slice() } else { &SHARES[..1] };
     let of = |group: &Group, share| curve(group, (metric, share), throughput);
     let all = || sweep.groups.iter().flat_map(|group| shares.iter().flat_map(move |(share, _)| of(group, *share)));
@@ -94,7 +93,7 @@ fn panel(sweep: &Sweep, (metric, title): (Metric, &str), throughput: Metric) -> 
     Some((Panel { title: title.to_owned(), x, y: Axis::fit(head, &values, 30.0), marks }, found))
 }
 
-fn legend(sweep: &Sweep, knees: bool) -> Vec<Entry> {
+fn curve_legend(sweep: &Sweep, knees: bool) -> Vec<Entry> {
     let line = |label: &str, stroke| Entry::new(label, Swatch::Line(stroke));
     let what = if sweep.axis == "rate" { "offered rate, req/s" } else { "concurrency" };
     let told = if sweep.groups.len() == 1 { format!("knee, at its {what}") } else { "knee".to_owned() };
@@ -109,6 +108,85 @@ fn legend(sweep: &Sweep, knees: bool) -> Vec<Entry> {
     lines.into_iter().chain(knee).collect()
 }
 
+/// Fewer cases have no front.
+const FEWEST_CASES: usize = 3;
+
+/// The chart, where cases differ in more than their load: of one line of loads, the curve over throughput says as much.
+pub fn pareto(report: &Report) -> Option<Figure> {
+    let sweep = Sweep::of(report).filter(|sweep| sweep.groups.len() > 1)?;
+    let per_gpu = sweep.cases().all(|case| case.scalars.contains_key(&Metric::OutputTpsPerGpu));
+    let total = if per_gpu { Metric::OutputTpsPerGpu } else { Metric::OutputTps };
+    let point = |case: &CaseReport| {
+        let speed = |metric| case.scalars.get(&metric).copied().filter(|speed: &f64| speed.is_finite());
+        speed(Metric::OutputTpsPerUser).zip(speed(total))
+    };
+    let all: Series = sweep.cases().filter_map(point).collect();
+    if all.len() < FEWEST_CASES {
+        return None;
+    }
+    let front = front(&all);
+    let marks = pareto_marks(&sweep, &front, point);
+    let y = if per_gpu { "tok/s per GPU" } else { "tok/s" };
+    let title = if per_gpu { "Output tokens of all users, per GPU" } else { "Output tokens of all users" };
+    let panel = Panel {
+        title: title.to_owned(),
+        x: Axis::from_zero("output tokens per second of one user, mean", all.iter().map(|point| point.0)),
+        y: Axis::from_zero(y, all.iter().map(|point| point.1)),
+        marks,
+    };
+    let told = format!("{} of {} cases are not dominated", front.len(), all.len());
+    let remarks = [sweep.remark.clone(), told, sizes(sweep.cases(), Metric::E2e), token_remark(report)];
+    Some(Figure {
+        name: "pareto",
+        title: "Pareto front: speed of one user against that of all".to_owned(),
+        subtitle: subtitle(report, &remarks),
+        legend: pareto_legend(&sweep),
+        side: Side::Right,
+        panels: vec![panel],
+        columns: 1,
+    })
+}
+
+/// The points that no other one equals or beats in both, by rising first coordinate; of equal ones, one.
+fn front(points: &[(f64, f64)]) -> Series {
+    let mut sorted = points.to_vec();
+    sorted.sort_by(|a, b| b.0.total_cmp(&a.0).then(b.1.total_cmp(&a.1)));
+    let mut best = f64::NEG_INFINITY;
+    sorted.retain(|point| {
+        let stands = point.1 > best;
+        best = best.max(point.1);
+        stands
+    });
+    sorted.reverse();
+    sorted
+}
+
+/// Dots of the front in their group's colour, rings for those that are beaten, and the load of each that is not.
+fn pareto_marks(sweep: &Sweep, front: &Series, point: impl Fn(&CaseReport) -> Option<(f64, f64)>) -> Vec<Mark> {
+    let mut marks = vec![Mark::Line(front.clone(), Stroke::solid(FRAME).thin())];
+    let mut words = Vec::new();
+    for (index, group) in sweep.groups.iter().enumerate() {
+        let placed = |group: &Group| -> Vec<(f64, (f64, f64))> {
+            group.cases.iter().filter_map(|case| Some((case.load_value?, point(case)?))).collect()
+        };
+        let (on, beaten): (Vec<_>, Vec<_>) = placed(group).into_iter().partition(|(_, point)| front.contains(point));
+        let color = sweep.stroke(index).color;
+        marks.push(Mark::Rings(beaten.iter().map(|(_, point)| *point).collect(), color, 3.0));
+        marks.push(Mark::Dots(on.iter().map(|(_, point)| *point).collect(), color, 4.5));
+        words.extend(on.iter().map(|(load, (x, y))| (*x, *y, load.to_string())));
+    }
+    marks.push(Mark::Words(words, Corner::Above));
+    marks
+}
+
+fn pareto_legend(sweep: &Sweep) -> Vec<Entry> {
+    let groups = sweep.groups.iter().enumerate();
+    let groups = groups.map(|(index, group)| Entry::new(&group.label, Swatch::Dot(sweep.stroke(index).color)));
+    let load = if sweep.axis == "rate" { "Pareto front, at its offered rates" } else { "Pareto front, at its concurrencies" };
+    let key = [Entry::new(load, Swatch::Line(Stroke::solid(FRAME).thin())), Entry::new("dominated", Swatch::Ring(INK))];
+    groups.chain(key).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -121,7 +199,7 @@ mod tests {
 
     #[test]
     fn the_knee_is_marked_where_the_server_saturates() {
-        let figure = figure(&sweep(12)).unwrap();
+        let figure = latency_over_throughput(&sweep(12)).unwrap();
         assert_eq!(knees(&figure), [1, 1, 1]);
         assert_eq!(figure.panels[0].y.title, "ms · knee at 48");
         assert!(figure.subtitle.ends_with("(Kneedle)"), "{}", figure.subtitle);
@@ -136,8 +214,26 @@ mod tests {
 
     #[test]
     fn groups_have_a_line_each_and_few_loads_no_chart() {
-        let figure = super::figure(&grid(2)).unwrap();
+        let figure = super::latency_over_throughput(&grid(2)).unwrap();
         assert_eq!(figure.panels[0].marks.iter().filter(|mark| matches!(mark, Mark::Line(..))).count(), 2);
-        assert_eq!(super::figure(&sweep(2)), None);
+        assert_eq!(super::latency_over_throughput(&sweep(2)), None);
+    }
+
+    #[test]
+    fn the_front_holds_what_nothing_beats() {
+        let points = [(1.0, 9.0), (2.0, 8.0), (1.5, 7.0), (3.0, 8.0), (3.0, 1.0), (1.0, 9.0)];
+        assert_eq!(front(&points), [(1.0, 9.0), (3.0, 8.0)]);
+        assert_eq!(front(&[]), []);
+    }
+
+    #[test]
+    fn it_is_drawn_of_sweeps_over_more_than_load() {
+        let figure = pareto(&grid(2)).unwrap();
+        assert!(figure.subtitle.contains(" of 12 cases are not dominated"), "{}", figure.subtitle);
+        assert_eq!(figure.panels[0].y.title, "tok/s");
+        assert_eq!(super::pareto(&sweep(12)), None);
+        let mut gpus = grid(2);
+        gpus.cases.iter_mut().for_each(|case| case.scalars.extend([(Metric::OutputTpsPerGpu, 7.0)]));
+        assert_eq!(super::pareto(&gpus).unwrap().panels[0].y.title, "tok/s per GPU");
     }
 }

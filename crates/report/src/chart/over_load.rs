@@ -1,17 +1,17 @@
-//! TTFT, ITL and E2E against load: a fan of percentiles where one line of loads was measured, else a line a group.
+//! Latency and throughput over load.
 
-use crate::chart::axis::Axis;
+use crate::chart::axis::{Axis, SpanUnit, scaled};
 use crate::chart::figure::{Entry, Figure, Mark, Panel, Side, Swatch};
-use crate::chart::limit::{Limit, SpanUnit, limits, scaled};
-use crate::chart::pick::{sizes, subtitle};
+use crate::chart::pick::{sizes, subtitle, token_remark};
 use crate::chart::style::{ALARM, FAN, MAIN, MUTED, Stroke};
 use crate::chart::sweep::{Group, Sweep};
 use crate::chart::verdict;
+use crate::chart::verdict::{Limit, limits};
 use llmscen_core::metric::Metric;
 use llmscen_core::report::{CaseReport, Report, Series};
 
 /// The latencies that are drawn over load and over throughput.
-pub const METRICS: [(Metric, &str); 3] = [(Metric::Ttft, "TTFT"), (Metric::Itl, "ITL"), (Metric::E2e, "E2E")];
+pub const LATENCIES: [(Metric, &str); 3] = [(Metric::Ttft, "TTFT"), (Metric::Itl, "ITL"), (Metric::E2e, "E2E")];
 /// The bands of the fan, the widest first.
 const BANDS: [(f64, f64, &str); 3] = [(0.05, 0.99, "p5 to p99"), (0.10, 0.90, "p10 to p90"), (0.25, 0.75, "p25 to p75")];
 /// With several groups the colour tells the group, so only two quantiles are told apart, by the dash.
@@ -20,12 +20,12 @@ const PAIR: [(f64, &str); 2] = [(0.99, "p99"), (0.50, "p50")];
 pub const OUT_OF_SIGHT: f64 = 3.0;
 
 /// The chart; None where there is no sweep over load.
-pub fn figure(report: &Report) -> Option<Figure> {
+pub fn latency_over_load(report: &Report) -> Option<Figure> {
     let sweep = Sweep::of(report)?;
     let drawn: Vec<(Panel, Vec<Limit>)> =
-        METRICS.iter().filter_map(|(metric, title)| panel(report, &sweep, (*metric, title))).collect();
+        LATENCIES.iter().filter_map(|(metric, title)| latency_panel(report, &sweep, (*metric, title))).collect();
     let limits = drawn.iter().flat_map(|(panel, limits)| limits.iter().map(|limit| (panel.title.clone(), limit.label.clone())));
-    let legend = legend(&sweep, &limits.collect::<Vec<_>>());
+    let legend = latency_legend(&sweep, &limits.collect::<Vec<_>>());
     let panels: Vec<Panel> = drawn.into_iter().map(|(panel, _)| panel).collect();
     let sizes = sizes(sweep.cases(), Metric::E2e);
     (!panels.is_empty()).then(|| Figure {
@@ -39,7 +39,7 @@ pub fn figure(report: &Report) -> Option<Figure> {
     })
 }
 
-fn panel(report: &Report, sweep: &Sweep, (metric, title): (Metric, &str)) -> Option<(Panel, Vec<Limit>)> {
+fn latency_panel(report: &Report, sweep: &Sweep, (metric, title): (Metric, &str)) -> Option<(Panel, Vec<Limit>)> {
     let shares: &[f64] = if sweep.groups.len() == 1 { &[0.05, 0.50, 0.99] } else { &[0.50, 0.99] };
     let quantiles = |group: &Group| shares.iter().flat_map(|share| group.quantile(metric, *share)).collect::<Series>();
     let seen: Vec<f64> = sweep.groups.iter().flat_map(quantiles).map(|(_, value)| value).collect();
@@ -95,7 +95,7 @@ fn faint(stroke: Stroke) -> Stroke {
     Stroke { width: 1.5, dash: Some((4.0, 3.0)), ..stroke }
 }
 
-fn legend(sweep: &Sweep, limits: &[(String, String)]) -> Vec<Entry> {
+fn latency_legend(sweep: &Sweep, limits: &[(String, String)]) -> Vec<Entry> {
     let line = |label: &str, stroke| Entry::new(label, Swatch::Line(stroke));
     let mut entries: Vec<Entry> = if sweep.groups.len() == 1 {
         let bands = BANDS.iter().zip(FAN).rev().map(|((_, _, label), color)| Entry::new(*label, Swatch::Shade(color)));
@@ -110,6 +110,77 @@ fn legend(sweep: &Sweep, limits: &[(String, String)]) -> Vec<Entry> {
     entries
 }
 
+const THROUGHPUTS: [(Metric, &str, &str); 2] =
+    [(Metric::OutputTps, "Output tokens", "tok/s"), (Metric::RequestThroughput, "Successful requests", "req/s")];
+
+/// The chart; None where there is no sweep over load.
+pub fn throughput_over_load(report: &Report) -> Option<Figure> {
+    let sweep = Sweep::of(report)?;
+    let panels: Vec<Panel> =
+        THROUGHPUTS.iter().filter_map(|(metric, title, unit)| throughput_panel(&sweep, *metric, (title, unit))).collect();
+    (!panels.is_empty()).then(|| Figure {
+        name: "throughput_over_load",
+        title: "Throughput over load".to_owned(),
+        subtitle: subtitle(report, &[sweep.remark.clone(), token_remark(report)]),
+        legend: throughput_legend(&sweep),
+        side: Side::Top,
+        columns: panels.len(),
+        panels,
+    })
+}
+
+fn throughput_panel(sweep: &Sweep, metric: Metric, (title, unit): (&str, &str)) -> Option<Panel> {
+    let lines: Vec<_> = sweep.groups.iter().map(|group| group.points(|case| case.scalars.get(&metric).copied())).collect();
+    let greatest = lines.iter().flatten().map(|(_, y)| *y).reduce(f64::max)?;
+    let mut marks = Vec::new();
+    if offers(sweep) && metric == Metric::RequestThroughput {
+        let ideal = sweep.groups[0].points(|case| case.load_value.filter(|rate| *rate <= greatest * 1.5));
+        marks.push(Mark::Line(ideal, Stroke::dashed(MUTED)));
+    }
+    let reach = marks.iter().filter_map(|mark| if let Mark::Line(points, _) = mark { points.last() } else { None });
+    let y = Axis::from_zero(unit, reach.map(|(_, y)| *y).chain([greatest]).collect::<Vec<_>>());
+    for (index, points) in lines.into_iter().enumerate() {
+        let stroke = sweep.stroke(index);
+        marks.push(Mark::Line(points.clone(), stroke));
+        if sweep.cases().count() <= 40 {
+            marks.push(Mark::Dots(points, stroke.color, 3.0));
+        }
+    }
+    for group in &sweep.groups {
+        marks.extend(
+            verdict::marks(group, |case| case.load_value.zip(case.scalars.get(&metric).copied())).into_iter().filter(hollow),
+        );
+    }
+    Some(Panel { title: title.to_owned(), x: sweep.x(), y, marks })
+}
+
+/// A failed objective is seldom about a throughput, so only invalid cases are marked.
+fn hollow(mark: &Mark) -> bool {
+    !matches!(mark, Mark::Rings(_, color, _) if *color == ALARM)
+}
+
+/// An open loop offers a rate, and what is answered can be held against it.
+fn offers(sweep: &Sweep) -> bool {
+    sweep.axis == "rate"
+}
+
+fn throughput_legend(sweep: &Sweep) -> Vec<Entry> {
+    let mut entries: Vec<Entry> = match sweep.groups.len() {
+        1 => Vec::new(),
+        _ => sweep
+            .groups
+            .iter()
+            .enumerate()
+            .map(|(index, group)| Entry::new(&group.label, Swatch::Line(sweep.stroke(index))))
+            .collect(),
+    };
+    if offers(sweep) {
+        entries.push(Entry::new("offered", Swatch::Line(Stroke::dashed(MUTED))));
+    }
+    entries.extend(verdict::legend(sweep, false));
+    entries
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -117,7 +188,7 @@ mod tests {
 
     #[test]
     fn a_fan_of_three_metrics_over_each_load() {
-        let figure = figure(&sweep(12)).unwrap();
+        let figure = latency_over_load(&sweep(12)).unwrap();
         let titles: Vec<&str> = figure.panels.iter().map(|panel| panel.title.as_str()).collect();
         assert_eq!(titles, ["TTFT", "ITL", "E2E"]);
         let bands: Vec<&Vec<(f64, f64, f64)>> =
@@ -131,22 +202,36 @@ mod tests {
     #[test]
     fn the_limit_stands_in_the_panel_of_its_metric_unless_it_is_out_of_sight() {
         let level = |panel: &Panel| panel.marks.iter().any(|mark| *mark == Mark::Level(500.0, Stroke::dashed(ALARM)));
-        let near = figure(&sweep(12)).unwrap();
+        let near = latency_over_load(&sweep(12)).unwrap();
         assert_eq!(near.panels.iter().map(level).collect::<Vec<_>>(), [true, false, false]);
         assert_eq!(near.legend.last().unwrap().label, "TTFT SLO p99 < 500 ms");
-        let far = figure(&sweep(2)).unwrap();
+        let far = latency_over_load(&sweep(2)).unwrap();
         assert!(!far.panels.iter().any(level) && far.legend.len() == 4);
     }
 
     #[test]
     fn groups_are_lines_of_two_quantiles() {
-        let figure = figure(&grid(2)).unwrap();
+        let figure = latency_over_load(&grid(2)).unwrap();
         let lines = figure.panels[1].marks.iter().filter(|mark| matches!(mark, Mark::Line(..))).count();
         assert_eq!((lines, figure.legend[1].label.as_str()), (4, "max_tokens=256"));
     }
 
     #[test]
     fn it_is_not_drawn_without_a_sweep() {
-        assert_eq!(figure(&sweep(1)), None);
+        assert_eq!(latency_over_load(&sweep(1)), None);
+    }
+
+    #[test]
+    fn an_open_loop_shows_what_was_offered() {
+        let mut report = sweep(12);
+        assert_eq!(throughput_over_load(&report).unwrap().legend, []);
+        for case in &mut report.cases {
+            case.load_axis = "rate";
+        }
+        let figure = throughput_over_load(&report).unwrap();
+        assert_eq!(figure.legend.len(), 1);
+        assert_eq!(figure.panels[1].x.title, "offered rate (req/s)");
+        let Mark::Line(offered, stroke) = &figure.panels[1].marks[0] else { panic!() };
+        assert!(offered.iter().all(|(x, y)| x == y) && stroke.dash.is_some());
     }
 }
