@@ -46,7 +46,7 @@ fn the_capacity_of_a_server_is_found_told_and_told_again() {
     let report = lab.text("out/report.md");
     assert!(report.contains("## Capacity search") && report.contains("charts/search.png"), "{report}");
     assert!(lab.path().join("out/charts/search.png").exists());
-    assert!(lab.text("out/junit.xml").contains("found its answer"));
+    assert!(lab.text("out/junit.xml").contains("converged"));
     lab.llmscen(&["report", "out"]).expect(0);
     assert_eq!(lab.results()["search"][0], *search, "the rows say it all");
 }

@@ -1,6 +1,6 @@
-//! Renders reports: strings and PNG bytes, never files.
+//! Renders a [`llmscen_core::report::Report`] as terminal tables, Markdown, HTML, JSON, JUnit, CSV and charts.
 //!
-//! Every renderer is a pure function of a [`llmscen_core::report::Report`]: the same report gives the same bytes.
+//! The renderers return strings and bytes and write no files. The same report gives the same bytes.
 #![cfg_attr(not(test), deny(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
@@ -45,31 +45,31 @@ pub use objectives::slo_table;
 pub use plan::{plan_limits, plan_table};
 pub use search::probe_table;
 pub use server::server_lines;
-pub use telemetry::lines as telemetry_lines;
+pub use telemetry::terminal_lines as telemetry_lines;
 
 use thiserror::Error;
 
-/// A report could not be rendered. None of these is the measured server's doing.
+/// A report could not be rendered.
 #[derive(Debug, Error)]
 pub enum ViewError {
-    /// The Markdown template.
-    #[error("the report template could not be rendered: {0}; use another report format, and report this as a defect")]
+    /// The Markdown or HTML template.
+    #[error("cannot render the report template: {0}; use another report format. This is a bug in llmscen")]
     Template(#[from] minijinja::Error),
-    /// JUnit.
-    #[error("junit.xml could not be written: {0}")]
+    /// junit.xml.
+    #[error("cannot write junit.xml: {0}")]
     Junit(#[from] quick_junit::SerializeError),
-    /// results.json, and the files in the form of other tools.
-    #[error("JSON could not be written: {0}")]
+    /// results.json, and the exports for other tools.
+    #[error("cannot write JSON: {0}")]
     Json(#[from] serde_json::Error),
     /// A table in CSV or TSV.
-    #[error("the tables could not be written: {0}")]
+    #[error("cannot write the tables: {0}")]
     Csv(#[from] csv::Error),
-    /// A chart.
-    #[error("chart `{name}` could not be drawn: {reason}; leave `png` and `svg` out of `report.formats` to go without charts")]
+    /// A chart as SVG or PNG.
+    #[error("cannot draw chart `{name}`: {reason}; remove `png` and `svg` from `report.formats` to skip charts")]
     Chart {
         /// File stem of the chart.
         name: &'static str,
-        /// The renderer's words.
+        /// The error of the renderer.
         reason: String,
     },
 }

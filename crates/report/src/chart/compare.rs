@@ -4,9 +4,9 @@
 mod tests;
 
 use crate::ViewError;
-use crate::chart::axis::{Axis, SpanUnit, scaled};
+use crate::chart::axis::{Axis, TimeUnit, scaled};
 use crate::chart::figure::{Entry, Figure, Mark, Panel, Side, Swatch};
-use crate::chart::pick::{Names, shown, spread};
+use crate::chart::pick::{CaseNames, evenly_spaced, shown};
 use crate::chart::style::{ALARM, INK, MUTED, Stroke, category};
 use crate::chart::sweep::{Group, Sweep};
 use crate::chart::verdict::{Limit, limits};
@@ -60,7 +60,7 @@ pub fn cases(comparison: &Comparison, ids: &[String], room: usize) -> (Vec<Strin
     worsened.sort_by(|&a, &b| worst(&ids[b]).total_cmp(&worst(&ids[a])));
     worsened.truncate(room);
     let rest: Vec<usize> = (0..ids.len()).filter(|at| !worsened.contains(at)).collect();
-    let others = spread(rest.len(), room - worsened.len()).into_iter().map(|at| rest[at]);
+    let others = evenly_spaced(rest.len(), room - worsened.len()).into_iter().map(|at| rest[at]);
     let mut kept: Vec<usize> = worsened.iter().copied().chain(others).collect();
     kept.sort_unstable();
     (kept.iter().map(|&at| ids[at].clone()).collect(), shown(kept.len(), ids.len(), "cases"))
@@ -69,11 +69,11 @@ pub fn cases(comparison: &Comparison, ids: &[String], room: usize) -> (Vec<Strin
 /// The title of a case's panel: the values in which it differs from the others, or its id.
 pub fn title(comparison: &Comparison, id: &str) -> String {
     let cases: Vec<&CaseReport> = comparison.runs.first().map(|run| run.report.cases.iter().collect()).unwrap_or_default();
-    let own = cases.iter().find(|case| case.id == id).map(|case| Names::of(&cases).title(case));
+    let own = cases.iter().find(|case| case.id == id).map(|case| CaseNames::new(&cases).title(case));
     own.filter(|title| !title.is_empty()).unwrap_or_else(|| id.to_owned())
 }
 
-/// The colour of a run, which is that of its side.
+/// The color of a run, which is that of its side.
 pub fn color(comparison: &Comparison, run: usize) -> RGBColor {
     shade(comparison, comparison.runs.get(run).map_or(run, |run| run.side))
 }
@@ -184,10 +184,10 @@ fn forest_panel(comparison: &Comparison, id: &str, own: &[(&Contrast, Span)], x:
     let mut ticks: Vec<(f64, String)> =
         own.iter().enumerate().map(|(index, (own, _))| (at(index), own.measure.to_string())).collect();
     ticks.reverse();
-    let mut marks = vec![Mark::Upright(1.0, Stroke::solid(INK).thin())];
+    let mut marks = vec![Mark::VerticalLine(1.0, Stroke::solid(INK).thin())];
     let limit = comparison.max_regression;
     if limit > 0.0 && limit < 1.0 {
-        marks.extend([1.0 - limit, 1.0 + limit].map(|at| Mark::Upright(at, Stroke::dashed(MUTED))));
+        marks.extend([1.0 - limit, 1.0 + limit].map(|at| Mark::VerticalLine(at, Stroke::dashed(MUTED))));
     }
     for (index, (own, span)) in own.iter().enumerate() {
         let (y, color) = (at(index), tint(own.finding));
@@ -226,7 +226,7 @@ const GROUPS: usize = 4;
 /// The chart; None where fewer than two runs have a sweep over load.
 pub fn latency_curves(comparison: &Comparison) -> Option<Figure> {
     let sweeps: Vec<(usize, Sweep)> =
-        comparison.runs.iter().enumerate().filter_map(|(run, own)| Some((run, Sweep::of(&own.report)?))).collect();
+        comparison.runs.iter().enumerate().filter_map(|(run, own)| Some((run, Sweep::from_report(&own.report)?))).collect();
     let mut groups: Vec<&Group> = Vec::new();
     for group in sweeps.iter().flat_map(|(_, sweep)| &sweep.groups) {
         let twins = sweeps.iter().filter(|(_, sweep)| sweep.groups.iter().any(|own| own.key == group.key)).count();
@@ -280,7 +280,7 @@ fn curve_panel(
 ) -> Panel {
     let lines = curve_points(sweeps, Some(&group.key), metric);
     let all = || lines.iter().flat_map(|(_, points)| points.iter().copied());
-    let unit = SpanUnit::of(all().map(|(_, y)| y));
+    let unit = TimeUnit::for_values(all().map(|(_, y)| y));
     let tokens = sweeps.iter().any(|(_, sweep)| sweep.cases().any(|case| case.scalars.contains_key(&Metric::OutputTps)));
     let x = Axis::from_zero(if tokens { "output tok/s" } else { "req/s" }, all().map(|(x, _)| x));
     let heights: Vec<f64> = all().map(|(_, y)| y * unit.factor).collect();
@@ -337,7 +337,7 @@ fn distribution_figure(
     unique.truncate(3);
     let only = kept.len() == 1;
     let all = kept.iter().flat_map(|id| cases_by_run(comparison, id)).filter_map(|(_, case)| curve(case, metric)).flatten();
-    let unit = SpanUnit::of(all.map(|(x, _)| *x));
+    let unit = TimeUnit::for_values(all.map(|(x, _)| *x));
     let panels: Vec<Panel> =
         kept.iter().map(|id| distribution_panel(comparison, (id, only.then_some(y)), metric, &unique, unit)).collect();
     let share = if only { String::new() } else { y.to_owned() };
@@ -364,7 +364,7 @@ fn distribution_panel(
     (id, y): (&str, Option<&str>),
     metric: Metric,
     limits: &[Limit],
-    unit: SpanUnit,
+    unit: TimeUnit,
 ) -> Panel {
     let curves: Vec<_> = cases_by_run(comparison, id).filter_map(|(run, case)| Some((run, curve(case, metric)?))).collect();
     let values: Vec<f64> = curves.iter().flat_map(|(_, points)| points.iter().map(|(x, _)| *x)).collect();
@@ -372,7 +372,8 @@ fn distribution_panel(
     // A limit far beyond all values would press the curves into a corner.
     let near: Vec<&Limit> = limits.iter().filter(|limit| limit.value <= greatest * 3.0).collect();
     let all: Vec<f64> = values.iter().copied().chain(near.iter().map(|limit| limit.value)).map(|x| x * unit.factor).collect();
-    let mut marks: Vec<Mark> = near.iter().map(|limit| Mark::Upright(limit.value * unit.factor, Stroke::dashed(ALARM))).collect();
+    let mut marks: Vec<Mark> =
+        near.iter().map(|limit| Mark::VerticalLine(limit.value * unit.factor, Stroke::dashed(ALARM))).collect();
     for (run, points) in curves {
         let risen = points.first().map(|(x, _)| (*x, 0.0)).into_iter().chain(points.iter().copied()).collect::<Vec<_>>();
         marks.push(Mark::Steps(scaled(&risen, unit.factor, 1.0), Stroke::solid(color(comparison, run))));

@@ -1,8 +1,8 @@
 //! Latency and throughput over load.
 
-use crate::chart::axis::{Axis, SpanUnit, scaled};
+use crate::chart::axis::{Axis, TimeUnit, scaled};
 use crate::chart::figure::{Entry, Figure, Mark, Panel, Side, Swatch};
-use crate::chart::pick::{sizes, subtitle, token_remark};
+use crate::chart::pick::{sample_sizes, subtitle, token_remark};
 use crate::chart::style::{ALARM, FAN, MAIN, MUTED, Stroke};
 use crate::chart::sweep::{Group, Sweep};
 use crate::chart::verdict;
@@ -10,24 +10,24 @@ use crate::chart::verdict::{Limit, limits};
 use llmscen_core::metric::Metric;
 use llmscen_core::report::{CaseReport, Report, Series};
 
-/// The latencies that are drawn over load and over throughput.
+/// The latencies drawn over load and over throughput.
 pub const LATENCIES: [(Metric, &str); 3] = [(Metric::Ttft, "TTFT"), (Metric::Itl, "ITL"), (Metric::E2e, "E2E")];
-/// The bands of the fan, the widest first.
+/// The percentile bands, the widest first.
 const BANDS: [(f64, f64, &str); 3] = [(0.05, 0.99, "p5 to p99"), (0.10, 0.90, "p10 to p90"), (0.25, 0.75, "p25 to p75")];
-/// With several groups the colour tells the group, so only two quantiles are told apart, by the dash.
-const PAIR: [(f64, &str); 2] = [(0.99, "p99"), (0.50, "p50")];
-/// A limit so many times over all that was seen would press the curves flat, so it is left out.
-pub const OUT_OF_SIGHT: f64 = 3.0;
+/// With several groups the color identifies the group, so only two quantiles are drawn, distinguished by dashes.
+const GROUP_QUANTILES: [(f64, &str); 2] = [(0.99, "p99"), (0.50, "p50")];
+/// A limit beyond this multiple of the data would flatten the curves, so it is omitted.
+pub const MAX_LIMIT_RATIO: f64 = 3.0;
 
-/// The chart; None where there is no sweep over load.
+/// TTFT, ITL and E2E over load: percentile bands for one group of cases, otherwise a line per group. None without a sweep over load.
 pub fn latency_over_load(report: &Report) -> Option<Figure> {
-    let sweep = Sweep::of(report)?;
+    let sweep = Sweep::from_report(report)?;
     let drawn: Vec<(Panel, Vec<Limit>)> =
         LATENCIES.iter().filter_map(|(metric, title)| latency_panel(report, &sweep, (*metric, title))).collect();
     let limits = drawn.iter().flat_map(|(panel, limits)| limits.iter().map(|limit| (panel.title.clone(), limit.label.clone())));
     let legend = latency_legend(&sweep, &limits.collect::<Vec<_>>());
     let panels: Vec<Panel> = drawn.into_iter().map(|(panel, _)| panel).collect();
-    let sizes = sizes(sweep.cases(), Metric::E2e);
+    let sizes = sample_sizes(sweep.cases(), Metric::E2e);
     (!panels.is_empty()).then(|| Figure {
         name: "latency_over_load",
         title: "Latency over load".to_owned(),
@@ -42,29 +42,29 @@ pub fn latency_over_load(report: &Report) -> Option<Figure> {
 fn latency_panel(report: &Report, sweep: &Sweep, (metric, title): (Metric, &str)) -> Option<(Panel, Vec<Limit>)> {
     let shares: &[f64] = if sweep.groups.len() == 1 { &[0.05, 0.50, 0.99] } else { &[0.50, 0.99] };
     let quantiles = |group: &Group| shares.iter().flat_map(|share| group.quantile(metric, *share)).collect::<Series>();
-    let seen: Vec<f64> = sweep.groups.iter().flat_map(quantiles).map(|(_, value)| value).collect();
-    let greatest = seen.iter().copied().reduce(f64::max)?;
+    let observed: Vec<f64> = sweep.groups.iter().flat_map(quantiles).map(|(_, value)| value).collect();
+    let greatest = observed.iter().copied().reduce(f64::max)?;
     let mut limits = limits(report, metric);
-    limits.retain(|limit| limit.value <= greatest * OUT_OF_SIGHT);
-    let values = seen.iter().copied().chain(limits.iter().map(|limit| limit.value));
-    let unit = SpanUnit::of(values.clone());
+    limits.retain(|limit| limit.value <= greatest * MAX_LIMIT_RATIO);
+    let values = observed.iter().copied().chain(limits.iter().map(|limit| limit.value));
+    let unit = TimeUnit::for_values(values.clone());
     let values: Vec<f64> = values.map(|value| value * unit.factor).collect();
     let mut marks = match sweep.groups.as_slice() {
-        [only] => fan(only, metric, unit),
-        _ => lines(sweep, metric, unit),
+        [only] => percentile_bands(only, metric, unit),
+        _ => group_lines(sweep, metric, unit),
     };
-    // Of a fan the median is marked, of several lines the upper ones.
+    // Verdicts are marked on the median of percentile bands, or on the p99 of groups.
     let share = if sweep.groups.len() == 1 { 0.50 } else { 0.99 };
     for group in &sweep.groups {
         let value = |case: &CaseReport| case.distributions.get(&metric)?.quantile(share).map(|value| value * unit.factor);
-        marks.extend(verdict::marks(group, |case| case.load_value.zip(value(case))));
+        marks.extend(verdict::verdict_marks(group, |case| case.load_value.zip(value(case))));
     }
-    marks.extend(limits.iter().map(|limit| Mark::Level(limit.value * unit.factor, Stroke::dashed(ALARM))));
+    marks.extend(limits.iter().map(|limit| Mark::HorizontalLine(limit.value * unit.factor, Stroke::dashed(ALARM))));
     Some((Panel { title: title.to_owned(), x: sweep.x(), y: Axis::fit(unit.name, &values, 30.0), marks }, limits))
 }
 
-/// Bands around the median.
-fn fan(group: &Group, metric: Metric, unit: SpanUnit) -> Vec<Mark> {
+/// Percentile bands around the median.
+fn percentile_bands(group: &Group, metric: Metric, unit: TimeUnit) -> Vec<Mark> {
     let quantile = |share| scaled(&group.quantile(metric, share), 1.0, unit.factor);
     let band = |((low, high, _), color): (&(f64, f64, &str), _)| {
         let points = quantile(*low).into_iter().zip(quantile(*high)).map(|((x, low), (_, high))| (x, low, high)).collect();
@@ -74,18 +74,18 @@ fn fan(group: &Group, metric: Metric, unit: SpanUnit) -> Vec<Mark> {
     BANDS.iter().zip(FAN).map(band).chain(median).collect()
 }
 
-fn lines(sweep: &Sweep, metric: Metric, unit: SpanUnit) -> Vec<Mark> {
-    let both = |(index, group): (usize, &Group)| {
+fn group_lines(sweep: &Sweep, metric: Metric, unit: TimeUnit) -> Vec<Mark> {
+    let lines = |(index, group): (usize, &Group)| {
         let stroke = sweep.stroke(index);
-        PAIR.map(|(share, name)| {
+        GROUP_QUANTILES.map(|(share, name)| {
             let stroke = if name == "p99" { stroke } else { faint(stroke) };
             with_dots(scaled(&group.quantile(metric, share), 1.0, unit.factor), stroke, sweep.cases().count())
         })
     };
-    sweep.groups.iter().enumerate().flat_map(both).flatten().collect()
+    sweep.groups.iter().enumerate().flat_map(lines).flatten().collect()
 }
 
-/// A line, and a dot at each value where they do not run into each other.
+/// A line, with a dot at each value unless there are many.
 pub fn with_dots(points: Series, stroke: Stroke, cases: usize) -> impl Iterator<Item = Mark> {
     let dots = (cases <= 40).then(|| Mark::Dots(points.clone(), stroke.color, 3.0));
     std::iter::once(Mark::Line(points, stroke)).chain(dots)
@@ -104,7 +104,7 @@ fn latency_legend(sweep: &Sweep, limits: &[(String, String)]) -> Vec<Entry> {
         let groups = sweep.groups.iter().enumerate().map(|(index, group)| line(&group.label, sweep.stroke(index)));
         groups.chain([line("p99", Stroke::solid(MUTED)), line("p50", faint(Stroke::solid(MUTED)))]).collect()
     };
-    entries.extend(verdict::legend(sweep, true));
+    entries.extend(verdict::verdict_legend(sweep, true));
     let limit = |(panel, label): &(String, String)| line(&format!("{panel} {label}"), Stroke::dashed(ALARM));
     entries.extend(limits.iter().map(limit));
     entries
@@ -113,9 +113,9 @@ fn latency_legend(sweep: &Sweep, limits: &[(String, String)]) -> Vec<Entry> {
 const THROUGHPUTS: [(Metric, &str, &str); 2] =
     [(Metric::OutputTps, "Output tokens", "tok/s"), (Metric::RequestThroughput, "Successful requests", "req/s")];
 
-/// The chart; None where there is no sweep over load.
+/// Tokens and requests per second over load; None without a sweep over load.
 pub fn throughput_over_load(report: &Report) -> Option<Figure> {
-    let sweep = Sweep::of(report)?;
+    let sweep = Sweep::from_report(report)?;
     let panels: Vec<Panel> =
         THROUGHPUTS.iter().filter_map(|(metric, title, unit)| throughput_panel(&sweep, *metric, (title, unit))).collect();
     (!panels.is_empty()).then(|| Figure {
@@ -133,9 +133,9 @@ fn throughput_panel(sweep: &Sweep, metric: Metric, (title, unit): (&str, &str)) 
     let lines: Vec<_> = sweep.groups.iter().map(|group| group.points(|case| case.scalars.get(&metric).copied())).collect();
     let greatest = lines.iter().flatten().map(|(_, y)| *y).reduce(f64::max)?;
     let mut marks = Vec::new();
-    if offers(sweep) && metric == Metric::RequestThroughput {
-        let ideal = sweep.groups[0].points(|case| case.load_value.filter(|rate| *rate <= greatest * 1.5));
-        marks.push(Mark::Line(ideal, Stroke::dashed(MUTED)));
+    if is_open_loop(sweep) && metric == Metric::RequestThroughput {
+        let offered = sweep.groups[0].points(|case| case.load_value.filter(|rate| *rate <= greatest * 1.5));
+        marks.push(Mark::Line(offered, Stroke::dashed(MUTED)));
     }
     let reach = marks.iter().filter_map(|mark| if let Mark::Line(points, _) = mark { points.last() } else { None });
     let y = Axis::from_zero(unit, reach.map(|(_, y)| *y).chain([greatest]).collect::<Vec<_>>());
@@ -148,19 +148,21 @@ fn throughput_panel(sweep: &Sweep, metric: Metric, (title, unit): (&str, &str)) 
     }
     for group in &sweep.groups {
         marks.extend(
-            verdict::marks(group, |case| case.load_value.zip(case.scalars.get(&metric).copied())).into_iter().filter(hollow),
+            verdict::verdict_marks(group, |case| case.load_value.zip(case.scalars.get(&metric).copied()))
+                .into_iter()
+                .filter(is_not_failure_ring),
         );
     }
     Some(Panel { title: title.to_owned(), x: sweep.x(), y, marks })
 }
 
-/// A failed objective is seldom about a throughput, so only invalid cases are marked.
-fn hollow(mark: &Mark) -> bool {
+/// Failed objectives are rarely about throughput, so only invalid cases are marked.
+fn is_not_failure_ring(mark: &Mark) -> bool {
     !matches!(mark, Mark::Rings(_, color, _) if *color == ALARM)
 }
 
-/// An open loop offers a rate, and what is answered can be held against it.
-fn offers(sweep: &Sweep) -> bool {
+/// An open loop has an offered rate, which is drawn for comparison.
+fn is_open_loop(sweep: &Sweep) -> bool {
     sweep.axis == "rate"
 }
 
@@ -174,10 +176,10 @@ fn throughput_legend(sweep: &Sweep) -> Vec<Entry> {
             .map(|(index, group)| Entry::new(&group.label, Swatch::Line(sweep.stroke(index))))
             .collect(),
     };
-    if offers(sweep) {
-        entries.push(Entry::new("offered", Swatch::Line(Stroke::dashed(MUTED))));
+    if is_open_loop(sweep) {
+        entries.push(Entry::new("offered rate", Swatch::Line(Stroke::dashed(MUTED))));
     }
-    entries.extend(verdict::legend(sweep, false));
+    entries.extend(verdict::verdict_legend(sweep, false));
     entries
 }
 
@@ -187,7 +189,7 @@ mod tests {
     use crate::fixture::{grid, sweep};
 
     #[test]
-    fn a_fan_of_three_metrics_over_each_load() {
+    fn one_group_has_percentile_bands_of_three_metrics() {
         let figure = latency_over_load(&sweep(12)).unwrap();
         let titles: Vec<&str> = figure.panels.iter().map(|panel| panel.title.as_str()).collect();
         assert_eq!(titles, ["TTFT", "ITL", "E2E"]);
@@ -200,8 +202,8 @@ mod tests {
     }
 
     #[test]
-    fn the_limit_stands_in_the_panel_of_its_metric_unless_it_is_out_of_sight() {
-        let level = |panel: &Panel| panel.marks.iter().any(|mark| *mark == Mark::Level(500.0, Stroke::dashed(ALARM)));
+    fn a_limit_is_drawn_in_the_panel_of_its_metric_if_it_is_near_the_data() {
+        let level = |panel: &Panel| panel.marks.iter().any(|mark| *mark == Mark::HorizontalLine(500.0, Stroke::dashed(ALARM)));
         let near = latency_over_load(&sweep(12)).unwrap();
         assert_eq!(near.panels.iter().map(level).collect::<Vec<_>>(), [true, false, false]);
         assert_eq!(near.legend.last().unwrap().label, "TTFT SLO p99 < 500 ms");
@@ -222,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn an_open_loop_shows_what_was_offered() {
+    fn an_open_loop_shows_the_offered_rate() {
         let mut report = sweep(12);
         assert_eq!(throughput_over_load(&report).unwrap().legend, []);
         for case in &mut report.cases {

@@ -3,7 +3,7 @@
 use crate::compare::{labels, notes, tables};
 use crate::format::{code, prose};
 use crate::html::{BASE_SCRIPT, STYLE, render};
-use crate::table::rich_html;
+use crate::table::prose_html;
 use crate::{Chart, ViewError, markdown as report_markdown};
 use llmscen_core::compare::{Comparison, Contrast, Finding};
 use serde::Serialize;
@@ -172,7 +172,7 @@ pub fn html(comparison: &Comparison, charts: &[Chart]) -> Result<String, ViewErr
         open: cases.len() <= OPEN_CASES,
         cases,
         signals: tables::signals(comparison).html("Server and GPU"),
-        notes: notes::notes(comparison).iter().map(|note| rich_html(note)).collect(),
+        notes: notes::notes(comparison).iter().map(|note| prose_html(note)).collect(),
         explanation: explanation(comparison),
         runs: tables::runs(comparison).html("Runs"),
         environments: environments.collect(),

@@ -175,7 +175,7 @@ impl Spread {
         self.0.last().copied().unwrap_or_default()
     }
 
-    /// The quantile of that percent, between its neighbours.
+    /// The quantile of that percent, between its neighbors.
     pub(super) fn linear(&self, percent: f64) -> f64 {
         quantile(&self.0, percent / 100.0, Method::Linear).unwrap_or_default()
     }

@@ -8,8 +8,8 @@ use llmscen_core::report::{CaseReport, FailureExample, GroupReport, RunVerdict};
 const PLAN: &str = "version: 1\nname: chat\ntarget: { url: \"http://127.0.0.1:8000\", api_key: ${KEY} }\n";
 const ATTACK: &str = "</script><script>alert(1)</script><!-- <img src=x onerror=alert(2)> \" ' & \u{2028} --> </pre></title>";
 
-/// A case with everything that can be drawn.
-fn pictured(users: u32) -> CaseReport {
+/// A case with data for every chart.
+fn case_with_all_charts(users: u32) -> CaseReport {
     let mut own = case(users);
     let drawn: Vec<(f64, f64)> = own.timelines.ttft_ms.clone();
     let mut sorted: Vec<f64> = drawn.iter().map(|point| point.1).collect();
@@ -43,7 +43,7 @@ fn pictured(users: u32) -> CaseReport {
     own
 }
 
-fn attacked() -> Report {
+fn report_with_markup() -> Report {
     let mut own = failing();
     own.id = ATTACK.into();
     own.load = ATTACK.into();
@@ -62,14 +62,14 @@ fn attacked() -> Report {
 }
 
 #[test]
-fn no_word_of_a_run_becomes_markup_or_script() {
+fn text_of_a_run_never_becomes_markup_or_script() {
     let harmless = html(&report_of(vec![failing()], RunVerdict::Fail, 1), "").unwrap();
-    let page = html(&attacked(), ATTACK).unwrap();
-    assert!(!page.contains("<script>alert") && !page.contains("<img"), "markup of a run's words");
+    let page = html(&report_with_markup(), ATTACK).unwrap();
+    assert!(!page.contains("<script>alert") && !page.contains("<img"), "markup from a run");
     for tag in ["<script", "</script", "</title", "</pre", "<!--", "-->"] {
         assert_eq!(page.matches(tag).count(), harmless.matches(tag).count(), "{tag}");
     }
-    assert!(page.matches("alert(1)").count() > 30, "shown as words, wherever they stand");
+    assert!(page.matches("alert(1)").count() > 30, "shown as text everywhere");
     for line in page.lines().filter(|line| line.starts_with("<script type=\"application/json\"")) {
         let json = line.split_once('>').unwrap().1.strip_suffix("</script>").unwrap();
         serde_json::from_str::<Value>(json).unwrap();
@@ -77,7 +77,7 @@ fn no_word_of_a_run_becomes_markup_or_script() {
 }
 
 #[test]
-fn the_page_asks_for_nothing_and_names_the_licence() {
+fn the_page_loads_nothing_and_contains_the_license() {
     let page = html(&sweep(2), PLAN).unwrap();
     let policy = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:";
     assert!(page.contains(policy) && page.starts_with("<!DOCTYPE html>"), "{}", &page[..300]);
@@ -90,13 +90,13 @@ fn the_page_asks_for_nothing_and_names_the_licence() {
 
 #[test]
 fn the_same_report_gives_the_same_bytes() {
-    for report in [sweep(12), searched(), attacked()] {
+    for report in [sweep(12), searched(), report_with_markup()] {
         assert_eq!(html(&report, PLAN).unwrap(), html(&report, PLAN).unwrap());
     }
 }
 
 #[test]
-fn a_figure_stands_beside_its_raw_value() {
+fn a_cell_has_its_raw_value_as_attribute() {
     let report = sweep(1);
     let page = html(&report, PLAN).unwrap();
     let p99 = serde_json::to_string(&report.cases[0].distributions[&Metric::Ttft].quantile(0.99)).unwrap();
@@ -105,22 +105,22 @@ fn a_figure_stands_beside_its_raw_value() {
         2,
         "overview and percentile table"
     );
-    assert_eq!(page.matches(&format!(" data-stat=\"p99\" data-value=\"{p99}\"")).count(), 3, "those and case");
+    assert_eq!(page.matches(&format!(" data-stat=\"p99\" data-value=\"{p99}\"")).count(), 3, "those and the case");
 }
 
 #[test]
-fn many_limits_show_first_those_that_do_not_hold() {
+fn many_objectives_show_those_not_passed_first() {
     let page = html(&sweep(100), PLAN).unwrap();
     let open = page.split("<details>").next().unwrap();
-    assert!(open.contains("200 limits, ") && !open.contains("class=\"pass\">✓ pass"), "only what is not met");
+    assert!(open.contains("200 objectives, ") && !open.contains("class=\"pass\">✓ pass"), "passed objectives are folded");
     let first = open.split("<tbody>").nth(1).unwrap().split("</tr>").next().unwrap();
     assert!(first.contains("concurrency=29") && first.contains("✗ fail"), "{first}");
 }
 
 #[test]
-fn what_is_not_there_has_no_section() {
+fn sections_without_data_are_omitted() {
     let page = html(&report_of(Vec::new(), RunVerdict::Error, 3), PLAN).unwrap();
-    assert!(page.contains("No case ran.") && page.contains("No limit was set."));
+    assert!(page.contains("No case ran.") && page.contains("No objective was set."));
     for absent in ["id=\"failures\"", "id=\"search\"", "id=\"notes\"", "id=\"cases\""] {
         assert!(!page.contains(absent), "{absent}");
     }
@@ -129,8 +129,8 @@ fn what_is_not_there_has_no_section() {
 }
 
 #[test]
-fn a_hundred_cases_with_every_picture_stay_small() {
-    let report = report_of((1..=100).map(pictured).collect(), RunVerdict::Fail, 1);
+fn a_hundred_cases_with_every_chart_stay_small() {
+    let report = report_of((1..=100).map(case_with_all_charts).collect(), RunVerdict::Fail, 1);
     let page = html(&report, PLAN).unwrap();
     assert!(page.len() < 5_500_000, "{} bytes", page.len());
 }
@@ -140,12 +140,17 @@ fn a_hundred_cases_with_every_picture_stay_small() {
 fn gallery() {
     let dir = std::env::temp_dir().join("llmscen-pages");
     std::fs::create_dir_all(&dir).unwrap();
-    let of = |loads: &[u32]| report_of(loads.iter().map(|users| pictured(*users)).collect(), RunVerdict::Inconclusive, 5);
+    let with_loads =
+        |loads: &[u32]| report_of(loads.iter().map(|users| case_with_all_charts(*users)).collect(), RunVerdict::Inconclusive, 5);
     let failures = report_of(vec![failing(), no_data()], RunVerdict::Fail, 1);
     let all: Vec<u32> = (1..=100).collect();
-    let sizes =
-        [("1", of(&[8])), ("2", of(&[4, 32])), ("12", of(&[1, 2, 4, 8, 12, 16, 24, 32, 48, 64, 96, 128])), ("100", of(&all))];
-    let odd = [("failing", failures), ("search", searched()), ("grid", grid(3)), ("attack", attacked())];
+    let sizes = [
+        ("1", with_loads(&[8])),
+        ("2", with_loads(&[4, 32])),
+        ("12", with_loads(&[1, 2, 4, 8, 12, 16, 24, 32, 48, 64, 96, 128])),
+        ("100", with_loads(&all)),
+    ];
+    let odd = [("failing", failures), ("search", searched()), ("grid", grid(3)), ("attack", report_with_markup())];
     for (name, report) in sizes.into_iter().chain(odd) {
         std::fs::write(dir.join(format!("{name}.html")), html(&report, PLAN).unwrap()).unwrap();
     }

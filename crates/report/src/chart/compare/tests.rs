@@ -76,7 +76,7 @@ fn distributions_lie_over_one_another_with_the_limits_near_them() {
     let curves = |marks: &[Mark]| marks.iter().filter(|mark| matches!(mark, Mark::Steps(..))).count();
     assert_eq!((ttft.panels.len(), ttft.legend.len()), (12, 4));
     assert!(ttft.panels.iter().all(|panel| curves(&panel.marks) == 3));
-    let limited = |marks: &[Mark]| marks.iter().any(|mark| matches!(mark, Mark::Upright(at, _) if *at == 0.5));
+    let limited = |marks: &[Mark]| marks.iter().any(|mark| matches!(mark, Mark::VerticalLine(at, _) if *at == 0.5));
     let drawn: Vec<bool> = ttft.panels.iter().map(|panel| limited(&panel.marks)).collect();
     assert!(drawn[11] && !drawn[1], "500 ms, in seconds, where values come near it: {drawn:?}");
 }
