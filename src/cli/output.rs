@@ -4,7 +4,7 @@ use crate::cli::exit::Exit;
 use crate::cli::terminal::Terminal;
 use clap::{Args, ValueEnum};
 use llmscen_core::report::Report;
-use llmscen_report::summary::{LIMIT, ReportLocation, summary};
+use llmscen_report::summary::{LIMIT, Place, summary};
 use llmscen_report::{ViewError, tables};
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
@@ -61,7 +61,7 @@ fn table(report: &Report, terminal: &mut Terminal) {
     let (width, color) = (terminal.out_width(), terminal.out_color);
     terminal.data(&llmscen_report::case_table(report, width, color));
     terminal.data(&llmscen_report::telemetry_lines(report));
-    llmscen_report::local::terminal_lines(report).iter().for_each(|line| terminal.data(&format!("{line}\n")));
+    llmscen_report::local::lines(report).iter().for_each(|line| terminal.data(&format!("{line}\n")));
     terminal.data(&llmscen_report::local::speed_table(report, width, color));
     // That some loads break their limits is what a search is for, and each probe says which.
     let limits = if report.searches.is_empty() { llmscen_report::slo_table } else { llmscen_report::probe_table };
@@ -110,7 +110,7 @@ impl Summary {
         let folder = folder.display().to_string();
         let written = file.metadata().and_then(|known| {
             let room = LIMIT.saturating_sub(known.len().try_into().unwrap_or(usize::MAX));
-            let text = terminal.clean(&summary(report, &ReportLocation { folder: &folder, job: self.job.as_deref() }, room));
+            let text = terminal.clean(&summary(report, &Place { folder: &folder, job: self.job.as_deref() }, room));
             (&mut &*file).write_all(text.as_bytes())
         });
         if let Err(error) = written {

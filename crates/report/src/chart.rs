@@ -23,7 +23,7 @@ mod tradeoff;
 pub(super) mod verdict;
 
 use crate::ViewError;
-pub use compare::{NAMES as COMPARISON_CHARTS, comparison_charts};
+pub use compare::{CHART_NAMES as COMPARISON_CHARTS, comparison_charts};
 use figure::Figure;
 use llmscen_core::plan::Format;
 use llmscen_core::report::Report;

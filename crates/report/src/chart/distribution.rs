@@ -79,7 +79,7 @@ fn cumulative_panel(picked: &[ShownCase], limits: &[Limit], topic: &Topic) -> Op
 }
 
 /// The curve with a first point at zero.
-fn from_zero(points: &[(f64, f64)]) -> Vec<(f64, f64)> {
+pub fn from_zero(points: &[(f64, f64)]) -> Vec<(f64, f64)> {
     points.first().map(|(x, _)| (*x, 0.0)).into_iter().chain(points.iter().copied()).collect()
 }
 

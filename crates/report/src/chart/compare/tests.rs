@@ -8,11 +8,11 @@ fn names(comparison: &Comparison) -> Vec<&'static str> {
 }
 
 #[test]
-fn one_case_has_no_curve_over_load_and_every_run_its_forest() {
+fn one_case_has_no_curve_over_load_and_every_run_a_forest_plot() {
     assert_eq!(names(&comparison(1, 2)), ["forest_b", "compare_ttft", "compare_itl", "compare_e2e"]);
     let many = ["forest_b", "forest_c", "compare_curves", "compare_ttft", "compare_itl", "compare_e2e"];
     assert_eq!(names(&comparison(12, 3)), many);
-    assert!(many.iter().all(|name| NAMES.contains(name)));
+    assert!(many.iter().all(|name| CHART_NAMES.contains(name)));
 }
 
 #[test]
@@ -35,7 +35,7 @@ fn a_forest_has_a_row_for_each_measure_with_a_ratio() {
 }
 
 #[test]
-fn an_arrow_at_the_edge_tells_of_what_goes_on_beyond_it() {
+fn an_interval_beyond_the_axis_has_an_arrow() {
     let mut own = comparison(1, 2);
     let spans = [(0.001, 0.002, 0.003), (0.9, 3.0, 9.0), (0.9, 1.0, 1.1)];
     own.contrasts.truncate(3);
@@ -53,7 +53,7 @@ fn an_arrow_at_the_edge_tells_of_what_goes_on_beyond_it() {
     let dots: Vec<f64> =
         marks.iter().filter_map(|mark| if let Mark::Dots(points, ..) = mark { Some(points[0].0) } else { None }).collect();
     assert_eq!(dots, [3.0, 1.0]);
-    assert!(figure.subtitle.contains("an arrow: it goes on beyond the edge"), "{}", figure.subtitle);
+    assert!(figure.subtitle.contains("arrow: interval extends beyond the axis"), "{}", figure.subtitle);
 }
 
 #[test]
@@ -70,7 +70,7 @@ fn the_worst_cases_are_among_those_shown() {
 }
 
 #[test]
-fn distributions_lie_over_one_another_with_the_limits_near_them() {
+fn distributions_have_a_curve_per_run_and_nearby_limits() {
     let figures = figures(&comparison(12, 3));
     let ttft = figures.iter().find(|figure| figure.name == "compare_ttft").unwrap();
     let curves = |marks: &[Mark]| marks.iter().filter(|mark| matches!(mark, Mark::Steps(..))).count();
@@ -97,7 +97,7 @@ fn nothing_is_drawn_outside_the_picture() {
 }
 
 #[test]
-fn odd_values_are_drawn_or_left_out_but_never_fatal() {
+fn unusual_values_are_drawn_or_omitted_but_never_fatal() {
     for odd in [0.0, -1.0, 1e-9, 1e12, f64::NAN, f64::INFINITY] {
         let mut own = comparison(2, 2);
         own.max_regression = odd.abs();
