@@ -377,6 +377,8 @@ impl Cell {
         match &self.value {
             Value::Null => String::new(),
             Value::String(text) => guard_formula(&plain(text)).into_owned(),
+            // serde_json writes whole floats as `500.0`.
+            Value::Number(number) => number.to_string().trim_end_matches(".0").to_owned(),
             other => other.to_string(),
         }
     }
@@ -564,6 +566,8 @@ mod tests {
         assert_eq!(table.markdown(), "| Case | Verdict |\n| --- | --- |\n| `a\\|b` | ❌ fail |");
         assert_eq!(table.terminal(Screen { width: None, color: false }), "CASE  VERDICT\na|b   FAIL\n");
         assert_eq!(table.csv(b',').unwrap(), "case,n\na|b,3\n");
+        let whole = Cell::figure("500 ms", 500.0);
+        assert_eq!((whole.to_csv().as_str(), Cell::figure("", 0.05).to_csv().as_str()), ("500", "0.05"));
         assert_eq!(table.json(), json!([{ "case": "a|b", "n": 3 }]));
         let html = table.html("Cases");
         assert!(

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-/// The quantiles of every summary.
+/// The quantiles of a distribution.
 const SHARES: [(&str, f64); 11] = [
     ("p001", 0.001),
     ("p01", 0.01),
@@ -17,7 +17,7 @@ const SHARES: [(&str, f64); 11] = [
     ("p999", 0.999),
 ];
 
-/// A summary. Without values every figure is 0, as theirs is: a count of 0 says so.
+/// A distribution of weighted values. Without values everything is 0, as in GuideLLM.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Dist {
     pub mean: f64,
@@ -31,37 +31,45 @@ pub(super) struct Dist {
 }
 
 impl Dist {
-    /// Of values, each counted once.
-    pub(super) fn of(values: Vec<f64>) -> Dist {
+    /// The distribution of values with equal weights.
+    pub(super) fn new(values: Vec<f64>) -> Dist {
         Dist::weighted(values.into_iter().map(|value| (value, 1.0)).collect(), None)
     }
 
-    /// Of values and their weights; `count` where the weights do not tell how many there are.
+    /// The distribution of values with weights; `count`: the number of values, if it is not the sum of the weights.
     pub(super) fn weighted(mut values: Vec<(f64, f64)>, count: Option<u64>) -> Dist {
-        let all: f64 = values.iter().map(|(_, weight)| weight).sum();
-        let count = count.unwrap_or(all.round() as u64);
+        let total: f64 = values.iter().map(|(_, weight)| weight).sum();
+        let count = count.unwrap_or(total.round() as u64);
         values.retain(|(_, weight)| *weight > 0.0);
         values.sort_by(|a, b| a.0.total_cmp(&b.0));
         let (Some((min, _)), Some((max, _))) = (values.first().copied(), values.last().copied()) else {
             return Dist { count, ..Dist::default() };
         };
-        let mean = values.iter().map(|(value, weight)| value * weight / all).sum::<f64>();
-        let variance = values.iter().map(|(value, weight)| (value - mean).powi(2) * weight / all).sum();
-        let (mode, quantiles) = (mode(&values), quantiles(&values, all));
-        Dist { mean, mode, variance, min, max, count, sum: mean * count as f64, quantiles }
+        let mean = values.iter().map(|(value, weight)| value * weight / total).sum::<f64>();
+        let variance = values.iter().map(|(value, weight)| (value - mean).powi(2) * weight / total).sum();
+        Dist {
+            mean,
+            mode: mode(&values),
+            variance,
+            min,
+            max,
+            count,
+            sum: mean * count as f64,
+            quantiles: quantiles(&values, total),
+        }
     }
 
-    /// The median, by nearest rank too.
+    /// The median by nearest rank.
     pub(super) fn median(&self) -> f64 {
         self.quantiles[5]
     }
 
-    /// The deviation.
+    /// The standard deviation.
     pub(super) fn sd(&self) -> f64 {
         self.variance.sqrt()
     }
 
-    /// The summary as JSON.
+    /// The distribution as JSON.
     pub(super) fn json(&self) -> Value {
         let quantiles = SHARES.iter().zip(self.quantiles).map(|((name, _), value)| ((*name).to_owned(), json!(value)));
         json!({
@@ -82,7 +90,7 @@ impl Dist {
     }
 }
 
-/// The value of the greatest weight; of several, the least.
+/// The value with the greatest weight; the least of several.
 fn mode(sorted: &[(f64, f64)]) -> f64 {
     let mut best = (0.0, 0.0);
     for same in sorted.chunk_by(|a, b| a.0 == b.0) {
@@ -95,32 +103,34 @@ fn mode(sorted: &[(f64, f64)]) -> f64 {
 }
 
 /// The first value at which the weights reach each share.
-fn quantiles(sorted: &[(f64, f64)], all: f64) -> [f64; 11] {
-    let (mut out, mut next, mut reached) = ([0.0; 11], 0, 0.0);
+fn quantiles(sorted: &[(f64, f64)], total: f64) -> [f64; 11] {
+    let mut out = [0.0; 11];
+    let mut next = 0;
+    let mut reached = 0.0;
     let last = sorted.last().map_or(0.0, |(value, _)| *value);
     for (value, weight) in sorted {
         reached += weight;
-        while let Some((place, (_, share))) = out.get_mut(next).zip(SHARES.get(next)) {
-            // What a sum of floats lacks is no rank.
-            if reached < share * all * (1.0 - 1e-12) {
+        while let Some((quantile, (_, share))) = out.get_mut(next).zip(SHARES.get(next)) {
+            // Allows for rounding errors of the sum.
+            if reached < share * total * (1.0 - 1e-12) {
                 break;
             }
-            *place = *value;
+            *quantile = *value;
             next += 1;
         }
     }
-    out.iter_mut().skip(next).for_each(|place| *place = last);
+    out.iter_mut().skip(next).for_each(|quantile| *quantile = last);
     out
 }
 
-/// Instants closer than this, seconds, are one.
-const TOGETHER: f64 = 1e-4;
+/// Events within this many seconds count as simultaneous.
+const SIMULTANEOUS: f64 = 1e-4;
 
-/// Events per second from 0 to `until` seconds: each instant stands for the time that is nearer to it than to any other.
+/// Events per second from 0 to `until` seconds, weighted by time: each event covers the time nearest to it.
 pub(super) fn rate_over_time(mut events: Vec<(f64, f64)>, until: f64) -> Dist {
     events.retain(|(at, _)| (0.0..=until).contains(at));
     events.extend([(0.0, 0.0), (until, 0.0)]);
-    let events = merged(events);
+    let events = merge_simultaneous(events);
     if events.len() < 2 {
         return Dist { count: events.len() as u64, ..Dist::default() };
     }
@@ -141,16 +151,16 @@ pub(super) fn rate_over_time(mut events: Vec<(f64, f64)>, until: f64) -> Dist {
     Dist::weighted(rates, Some(count.round() as u64))
 }
 
-/// How many of these spans held at once, from 0 to `until` seconds.
+/// The number of overlapping spans from 0 to `until` seconds, weighted by time.
 pub(super) fn concurrency_over_time(spans: &[(f64, f64)], until: f64) -> Dist {
     let spans = spans.iter().filter(|(from, to)| *to >= 0.0 && *from <= until);
-    let mut turns: Vec<(f64, f64)> = spans.clone().flat_map(|&(from, to)| [(from.max(0.0), 1.0), (to, -1.0)]).collect();
+    let mut changes: Vec<(f64, f64)> = spans.clone().flat_map(|&(from, to)| [(from.max(0.0), 1.0), (to, -1.0)]).collect();
     let count = spans.count() as u64;
-    turns.retain(|(at, _)| *at <= until);
-    turns.push((until, 0.0));
+    changes.retain(|(at, _)| *at <= until);
+    changes.push((until, 0.0));
     let mut level = 0.0;
-    let turns = merged(turns);
-    let levels = turns.windows(2).filter_map(|pair| match pair {
+    let changes = merge_simultaneous(changes);
+    let levels = changes.windows(2).filter_map(|pair| match pair {
         [(at, step), (next, _)] => {
             level += step;
             Some((f64::max(level, 0.0), next - at))
@@ -160,13 +170,13 @@ pub(super) fn concurrency_over_time(spans: &[(f64, f64)], until: f64) -> Dist {
     Dist::weighted(levels.collect(), Some(count))
 }
 
-/// In order, with what happened within [`TOGETHER`] of the first of a group added up at its instant.
-fn merged(mut events: Vec<(f64, f64)>) -> Vec<(f64, f64)> {
+/// Sorts events and adds up those within [`SIMULTANEOUS`] of the first of a group.
+fn merge_simultaneous(mut events: Vec<(f64, f64)>) -> Vec<(f64, f64)> {
     events.sort_by(|a, b| a.0.total_cmp(&b.0));
     let mut out: Vec<(f64, f64)> = Vec::with_capacity(events.len());
     for (at, weight) in events {
         match out.last_mut() {
-            Some((first, sum)) if at - *first <= TOGETHER => *sum += weight,
+            Some((first, sum)) if at - *first <= SIMULTANEOUS => *sum += weight,
             _ => out.push((at, weight)),
         }
     }
@@ -178,30 +188,30 @@ mod tests {
     use super::*;
 
     #[test]
-    fn weights_count() {
-        let seen = Dist::weighted(vec![(3.0, 1.0), (1.0, 3.0), (9.0, 0.0)], None);
-        assert_eq!((seen.mean, seen.variance, seen.mode, seen.median()), (1.5, 0.75, 1.0, 1.0));
-        assert_eq!((seen.min, seen.max, seen.count, seen.sum, seen.quantiles[7]), (1.0, 3.0, 4, 6.0, 3.0));
+    fn values_are_weighted() {
+        let dist = Dist::weighted(vec![(3.0, 1.0), (1.0, 3.0), (9.0, 0.0)], None);
+        assert_eq!((dist.mean, dist.variance, dist.mode, dist.median()), (1.5, 0.75, 1.0, 1.0));
+        assert_eq!((dist.min, dist.max, dist.count, dist.sum, dist.quantiles[7]), (1.0, 3.0, 4, 6.0, 3.0));
     }
 
     #[test]
-    fn quantiles_are_values_that_were_seen() {
-        let seen = Dist::of((1..=100).rev().map(f64::from).collect());
-        assert_eq!(seen.quantiles, [1.0, 1.0, 5.0, 10.0, 25.0, 50.0, 75.0, 90.0, 95.0, 99.0, 100.0]);
-        assert_eq!((seen.mean, seen.count), (50.5, 100));
-        assert_eq!(Dist::of(Vec::new()), Dist::default());
+    fn quantiles_are_measured_values() {
+        let dist = Dist::new((1..=100).rev().map(f64::from).collect());
+        assert_eq!(dist.quantiles, [1.0, 1.0, 5.0, 10.0, 25.0, 50.0, 75.0, 90.0, 95.0, 99.0, 100.0]);
+        assert_eq!((dist.mean, dist.count), (50.5, 100));
+        assert_eq!(Dist::new(Vec::new()), Dist::default());
     }
 
     #[test]
     fn the_mean_rate_is_events_over_time() {
-        let seen = rate_over_time(vec![(1.0, 1.0), (2.0, 1.0), (4.0, 2.0)], 4.0);
-        assert_eq!((seen.mean, seen.count, seen.min, seen.max), (1.0, 4, 0.0, 2.0));
+        let dist = rate_over_time(vec![(1.0, 1.0), (2.0, 1.0), (4.0, 2.0)], 4.0);
+        assert_eq!((dist.mean, dist.count, dist.min, dist.max), (1.0, 4, 0.0, 2.0));
         assert_eq!(rate_over_time(Vec::new(), 0.0).count, 1);
     }
 
     #[test]
-    fn concurrency_is_weighed_by_time() {
-        let seen = concurrency_over_time(&[(0.0, 2.0), (1.0, 4.0)], 4.0);
-        assert_eq!((seen.mean, seen.max, seen.count, seen.median()), (1.25, 2.0, 2, 1.0));
+    fn concurrency_is_weighted_by_time() {
+        let dist = concurrency_over_time(&[(0.0, 2.0), (1.0, 4.0)], 4.0);
+        assert_eq!((dist.mean, dist.max, dist.count, dist.median()), (1.25, 2.0, 2, 1.0));
     }
 }
