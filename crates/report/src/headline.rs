@@ -8,8 +8,8 @@ use llmscen_core::check::{Ruling, Verdict};
 use llmscen_core::outcome::{Failure, FailureKind};
 use llmscen_core::report::{CACHED, CaseReport, OFF_PLAN, Report, RunVerdict};
 
-/// The verdict as a word, in capitals.
-pub fn word(verdict: RunVerdict) -> &'static str {
+/// The name of the verdict, in capitals.
+pub(crate) fn verdict_name(verdict: RunVerdict) -> &'static str {
     match verdict {
         RunVerdict::Pass => "PASS",
         RunVerdict::Fail => "FAIL",
@@ -27,7 +27,7 @@ pub fn verdict_line(report: &Report, color: bool) -> String {
         RunVerdict::Inconclusive => Emphasis::Inconclusive,
         RunVerdict::Invalid => Emphasis::Invalid,
     };
-    let verdict = word(report.verdict);
+    let verdict = verdict_name(report.verdict);
     let verdict = if color { emphasis.paint(verdict) } else { verdict.to_owned() };
     format!("{verdict}: {}\n", reason(report))
 }

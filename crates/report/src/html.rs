@@ -132,8 +132,8 @@ fn page<'a>(report: &'a Report, plan: &'a str) -> Page<'a> {
     };
     Page {
         name: &report.manifest.name,
-        verdict: headline::word(report.verdict),
-        tone: headline::word(report.verdict).to_lowercase(),
+        verdict: headline::verdict_name(report.verdict),
+        tone: headline::verdict_name(report.verdict).to_lowercase(),
         reason: prose_html(&headline::reason(report)),
         interruption: headline::interruption(report),
         description: report.description.as_deref(),

@@ -203,12 +203,12 @@ mod tests {
 
     fn types(document: &Document) -> Vec<String> {
         let cases = document.test_suites.iter().flat_map(|suite| &suite.test_cases);
-        let word = |test: &TestCase| match &test.status {
+        let status = |test: &TestCase| match &test.status {
             TestCaseStatus::Success { .. } => "success".to_owned(),
             TestCaseStatus::NonSuccess { kind, ty, .. } => format!("{kind:?} {}", ty.as_deref().unwrap_or_default()),
             TestCaseStatus::Skipped { ty, .. } => format!("skipped {}", ty.as_deref().unwrap_or_default()),
         };
-        cases.map(word).collect()
+        cases.map(status).collect()
     }
 
     #[test]

@@ -24,7 +24,7 @@ mod objectives;
 mod percentiles;
 mod plan;
 pub mod repeats;
-pub mod search;
+mod search;
 mod server;
 pub mod summary;
 mod table;

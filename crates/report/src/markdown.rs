@@ -108,7 +108,7 @@ fn page(report: &Report, charts: &[Chart]) -> Page {
     let all = || cases::indexed(report);
     Page {
         name: prose(&report.manifest.name),
-        verdict: headline::word(report.verdict),
+        verdict: headline::verdict_name(report.verdict),
         reason: prose(&headline::reason(report)),
         interruption: headline::interruption(report).as_deref().map(prose),
         description: report.description.as_deref().map(prose),

@@ -119,8 +119,8 @@ pub(crate) fn limit_text(verdict: &Verdict) -> String {
     let limit = verdict.check.limit;
     let number = against(Some(limit), limit, verdict.check.subject.unit());
     match multiple(&verdict.check) {
-        Some(words) if limit.is_nan() => words,
-        Some(words) => format!("{number} = {words}"),
+        Some(multiple) if limit.is_nan() => multiple,
+        Some(multiple) => format!("{number} = {multiple}"),
         None => number,
     }
 }

@@ -38,7 +38,7 @@ fn heading(report: &Report) -> String {
         RunVerdict::Inconclusive => "❔",
         RunVerdict::Invalid => "⚠️",
     };
-    format!("## {symbol} {}: {}", prose(&report.manifest.name), headline::word(report.verdict))
+    format!("## {symbol} {}: {}", prose(&report.manifest.name), headline::verdict_name(report.verdict))
 }
 
 fn summary_with_rows(report: &Report, location: &Place<'_>, rows: usize) -> String {

@@ -41,7 +41,7 @@ pub fn json(report: &Report) -> Result<String, ViewError> {
 
 /// The verdict and the tables of `report.md`.
 pub fn markdown(report: &Report) -> String {
-    let verdict = format!("**{}**: {}", headline::word(report.verdict), format::prose(&headline::reason(report)));
+    let verdict = format!("**{}**: {}", headline::verdict_name(report.verdict), format::prose(&headline::reason(report)));
     let objectives = match report.searches.is_empty() {
         true => vec![objectives(report, |_| true)],
         false => report.searches.iter().enumerate().map(|search| probes(report, &[search])).collect(),

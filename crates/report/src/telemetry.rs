@@ -287,7 +287,7 @@ mod tests {
             rows.iter().filter(|row| row.name.starts_with("component")).filter_map(|row| row.figures[0]?.value()).sum();
         assert!((sum - case.distributions[&Metric::Ttft].mean).abs() < 1e-9, "{rows:?}");
         assert_eq!(rows.len(), 6);
-        assert_eq!(rows[3].figures[1], Some(Seen::AtMost(300.0)), "the queue's p50 lies in its first bucket");
+        assert_eq!(rows[3].figures[1], Some(Seen::AtMost(300.0)), "the queue's p50 is in its first bucket");
         case.telemetry.signals.remove(&Signal::ServerQueueTime);
         let rows = ttft_breakdown(&case);
         assert_eq!((rows.len(), rows[3].name), (5, "component: server, queue included"));

@@ -39,7 +39,7 @@ fn itl_picture(case: &CaseReport) -> Option<PanelContent> {
         let enough = bands.iter().filter(|band| band.n >= *least);
         enough.map(|band| ((band.from + band.to) / 2.0, value(band))).collect()
     };
-    let lines = LINES.map(|own| line(&own));
+    let lines = LINES.map(|quantile| line(&quantile));
     let unit = TimeUnit::for_values(lines.iter().flatten().map(|point| point.1));
     let values: Vec<f64> = lines.iter().flatten().map(|point| point.1 * unit.factor).collect();
     let drawn = lines.iter().zip(QUANTILES).filter(|(points, _)| points.len() > 1);

@@ -95,7 +95,8 @@ const METRICS: [(Metric, &str); 4] = [(Metric::Ttft, "TTFT"), (Metric::Itl, "ITL
 pub fn percentile_plot(report: &Report) -> Option<Figure> {
     let (picked, found) =
         select_cases(report, MAX_CASES, |case| METRICS.iter().any(|(metric, _)| case.pictures.spectra.contains_key(metric)));
-    let drawn: Vec<(Panel, Vec<Limit>)> = METRICS.iter().filter_map(|own| percentile_panel(report, &picked, *own)).collect();
+    let drawn: Vec<(Panel, Vec<Limit>)> =
+        METRICS.iter().filter_map(|metric| percentile_panel(report, &picked, *metric)).collect();
     let limits = drawn.iter().flat_map(|(panel, limits)| limits.iter().map(|limit| format!("{} {}", panel.title, limit.label)));
     let remarks = [shown(picked.len(), found, "cases"), sample_sizes(picked.iter().map(|picked| picked.case), Metric::E2e)];
     let legend = percentile_legend(&picked, limits);

@@ -364,14 +364,14 @@ mod tests {
 
     #[test]
     fn names_have_only_the_keys_that_vary() {
-        let own = |users, seqs| {
+        let with_labels = |users, seqs| {
             case(&[
                 ("load.concurrency", Scalar::Int(users)),
                 ("target.server.vars.max_num_seqs", Scalar::Int(seqs)),
                 ("request.max_tokens", Scalar::Int(128)),
             ])
         };
-        let cases = [own(1, 8), own(96, 8), own(96, 16)];
+        let cases = [with_labels(1, 8), with_labels(96, 8), with_labels(96, 16)];
         let names = CaseNames::new(&cases.iter().collect::<Vec<_>>());
         assert_eq!(names.title(&cases[1]), "c=96 · seqs=8");
         assert_eq!(names.legend(&cases[1]), "concurrency=96, max_num_seqs=8");
@@ -382,15 +382,15 @@ mod tests {
 
     #[test]
     fn short_keys_are_never_the_same() {
-        let own = |a, b| case(&[("request.max_tokens", Scalar::Int(a)), ("dataset.prompt_tokens", Scalar::Int(b))]);
-        let cases = [own(1, 2), own(3, 4)];
+        let with_labels = |a, b| case(&[("request.max_tokens", Scalar::Int(a)), ("dataset.prompt_tokens", Scalar::Int(b))]);
+        let cases = [with_labels(1, 2), with_labels(3, 4)];
         assert_eq!(CaseNames::new(&cases.iter().collect::<Vec<_>>()).title(&cases[0]), "max_tokens=1 · prompt_tokens=2");
     }
 
     #[test]
     fn the_name_of_an_engine_needs_no_key() {
-        let own = |url: &str, users| case(&[("target.url", text(url)), ("load.rate", text(users))]);
-        let cases = [own("http://a:8000/v1", "8/s"), own("http://a:8001/v1", "16/s")];
+        let with_labels = |url: &str, users| case(&[("target.url", text(url)), ("load.rate", text(users))]);
+        let cases = [with_labels("http://a:8000/v1", "8/s"), with_labels("http://a:8001/v1", "16/s")];
         let all: Vec<&CaseReport> = cases.iter().collect();
         assert_eq!(CaseNames::new(&all).title(&cases[1]), "a:8001 · rate=16/s");
         assert_eq!(CaseNames::new(&all).engines().legend(&cases[0]), "a:8000");

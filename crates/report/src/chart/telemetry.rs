@@ -63,7 +63,7 @@ fn figure(report: &Report, name: &'static str, title: &str, topics: &[Topic]) ->
     let labels = labels_with_color(&topics);
     let panels: Vec<Panel> = picked
         .iter()
-        .flat_map(|own| topics.iter().map(|topic| panel(own, topic, &labels, several)).collect::<Vec<_>>())
+        .flat_map(|shown| topics.iter().map(|topic| panel(shown, topic, &labels, several)).collect::<Vec<_>>())
         .collect();
     let scales = if several { "each panel has its own scale" } else { "" };
     Some(Figure {
@@ -169,7 +169,7 @@ mod tests {
         assert_eq!((charts[0].panels.len(), charts[0].columns), (4, 2));
         let many = figures_of(vec![observed(); 30]);
         assert!(
-            many.iter().all(|own| own.panels.len() == 12),
+            many.iter().all(|figure| figure.panels.len() == 12),
             "{:?}",
             many.iter().map(|figure| figure.panels.len()).collect::<Vec<_>>()
         );

@@ -20,7 +20,7 @@ pub fn latency_over_throughput(report: &Report) -> Option<Figure> {
     let sweep = Sweep::from_report(report).filter(|sweep| sweep.groups.iter().any(|group| group.cases.len() >= FEWEST_LOADS))?;
     let known = |metric: Metric| sweep.cases().all(|case| case.scalars.contains_key(&metric));
     let throughput = if known(Metric::OutputTps) { Metric::OutputTps } else { Metric::RequestThroughput };
-    let drawn: Vec<(Panel, usize)> = LATENCIES.iter().filter_map(|own| curve_panel(&sweep, *own, throughput)).collect();
+    let drawn: Vec<(Panel, usize)> = LATENCIES.iter().filter_map(|latency| curve_panel(&sweep, *latency, throughput)).collect();
     let knees = drawn.iter().any(|(_, knees)| *knees > 0);
     let remark = if knees { "knee detected by the Kneedle method on p50" } else { "" };
     let token_counts = if throughput == Metric::OutputTps { token_remark(report) } else { String::new() };

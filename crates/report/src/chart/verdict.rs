@@ -28,8 +28,8 @@ pub fn ribbon(report: &Report) -> Option<Ribbon> {
         RunVerdict::Invalid => MUTED,
     };
     let why = if report.verdict == RunVerdict::Invalid { invalid_reason(report) } else { objective_count(report) };
-    let word = headline::word(report.verdict);
-    Some(Ribbon { text: why.map_or_else(|| word.to_owned(), |why| format!("{word}: {why}")), color })
+    let name = headline::verdict_name(report.verdict);
+    Some(Ribbon { text: why.map_or_else(|| name.to_owned(), |why| format!("{name}: {why}")), color })
 }
 
 fn invalid_reason(report: &Report) -> Option<String> {
@@ -139,7 +139,7 @@ mod tests {
 
     #[test]
     fn the_ribbon_has_the_verdict_and_its_reason() {
-        let text = |report: &Report| ribbon(report).map(|own| own.text);
+        let text = |report: &Report| ribbon(report).map(|ribbon| ribbon.text);
         let bottleneck = invalidated(sweep(6), 5, "event-loop stall p99 38 ms is over 5 ms");
         assert_eq!(text(&bottleneck).unwrap(), "INVALID: the load generator may have caused it (1 of 6 cases)");
         let off_plan = invalidated(sweep(1), 0, &format!("{OFF_PLAN}x"));
@@ -149,7 +149,7 @@ mod tests {
         assert_eq!(text(&sweep(2)).unwrap(), "INCONCLUSIVE: 2 of 4 objectives");
         let mut failing = sweep(12);
         failing.verdict = RunVerdict::Fail;
-        let count = failing.cases.iter().flat_map(|case| &case.verdicts).filter(|own| own.ruling == Ruling::Fail).count();
+        let count = failing.cases.iter().flat_map(|case| &case.verdicts).filter(|verdict| verdict.ruling == Ruling::Fail).count();
         assert_eq!(text(&failing).unwrap(), format!("FAIL: {count} of 24 objectives"));
         assert_eq!(text(&report_of(Vec::new(), RunVerdict::Pass, 0)), None);
     }
@@ -173,9 +173,11 @@ mod tests {
         let ringed = |color| {
             let marks = figure.panels[0].marks.iter();
             let rings =
-                marks.filter_map(move |mark| if let Mark::Rings(points, own, _) = mark { Some((points, *own)) } else { None });
+                marks.filter_map(
+                    move |mark| if let Mark::Rings(points, mark_color, _) = mark { Some((points, *mark_color)) } else { None },
+                );
             rings
-                .filter(|(_, own)| *own == color)
+                .filter(|(_, mark_color)| *mark_color == color)
                 .flat_map(|(points, _)| points.iter().map(|point| point.0))
                 .collect::<Vec<f64>>()
         };

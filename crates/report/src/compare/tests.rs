@@ -70,9 +70,9 @@ fn markdown_begins_with_the_verdict_and_links_the_charts() {
 
 #[test]
 fn every_difference_is_noted() {
-    let own = doubtful();
-    assert!(own.invalid());
-    let notes = notes(&own);
+    let comparison = doubtful();
+    assert!(comparison.invalid());
+    let notes = notes(&comparison);
     for expected in [
         "B was interrupted; the comparison uses its results so far",
         "B, concurrency=1: invalid measurement: a worker thread was busy",
@@ -87,9 +87,9 @@ fn every_difference_is_noted() {
         assert!(notes.iter().any(|note| note.starts_with(expected)), "{expected}: {notes:#?}");
     }
     assert!(notes.iter().any(|note| note.starts_with("host of B: ") && note.contains("→ other (")), "{notes:#?}");
-    let text = markdown(&own, &[]);
+    let text = markdown(&comparison, &[]);
     assert!(text.starts_with("# INVALID") && text.contains("old\\|one"), "{text}");
-    let mut same = comparison(1, 2);
+    let mut same = crate::fixture::comparison::comparison(1, 2);
     same.runs[1] = llmscen_core::compare::Run { label: "B".into(), ..same.runs[0].clone() };
     assert!(super::notes(&same).contains(&"A and B are the same run".to_owned()));
 }
@@ -106,22 +106,22 @@ fn sides_of_several_runs_are_named_and_single_runs_have_a_warning() {
     let warning = "one run per side: differences below about 5 % may come from restarting the server; \
                  compare several runs with --base and --candidate";
     assert_eq!(notes(&comparison(2, 2)).iter().filter(|note| *note == warning).count(), 1);
-    let mut own = comparison(1, 4);
-    own.sides = vec!["A".into(), "B".into()];
-    for (run, (label, side)) in own.runs.iter_mut().zip([("A1", 0), ("A2", 0), ("B1", 1), ("B2", 1)]) {
+    let mut several = comparison(1, 4);
+    several.sides = vec!["A".into(), "B".into()];
+    for (run, (label, side)) in several.runs.iter_mut().zip([("A1", 0), ("A2", 0), ("B1", 1), ("B2", 1)]) {
         (run.label, run.side) = (label.to_owned(), side);
     }
-    own.contrasts.retain(|contrast| contrast.run == 1);
-    own.contrasts.iter_mut().for_each(|contrast| (contrast.base.replicates, contrast.other.replicates) = (2, 2));
-    assert!(!notes(&own).iter().any(|note| note.starts_with("one run per side")));
-    let text = table(&own, None, false);
+    several.contrasts.retain(|contrast| contrast.run == 1);
+    several.contrasts.iter_mut().for_each(|contrast| (contrast.base.replicates, contrast.other.replicates) = (2, 2));
+    assert!(!notes(&several).iter().any(|note| note.starts_with("one run per side")));
+    let text = table(&several, None, false);
     assert!(text.ends_with("unadjusted. Welch's test on the logarithm of one value per run: A 2, B 2.\n"), "{text}");
     assert!(text.lines().filter(|line| line.contains('↓')).all(|line| line.contains(" B ")), "{text}");
-    let read: serde_json::Value = serde_json::from_str(&json(&own).unwrap()).unwrap();
+    let read: serde_json::Value = serde_json::from_str(&json(&several).unwrap()).unwrap();
     assert_eq!(read["sides"][1], serde_json::json!({ "label": "B", "runs": ["B1", "B2"] }));
     assert_eq!(read["comparisons"][0]["base"]["replicates"], 2);
-    for run in &mut own.runs {
+    for run in &mut several.runs {
         run.report.cases[0].restarted = true;
     }
-    assert!(table(&own, None, false).contains("one value per run or round on a restarted server: A 2, B 2."));
+    assert!(table(&several, None, false).contains("one value per run or round on a restarted server: A 2, B 2."));
 }

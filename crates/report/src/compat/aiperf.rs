@@ -313,7 +313,7 @@ mod tests {
     use llmscen_core::export_format::Peer;
 
     fn read(name: &str) -> String {
-        texts(Peer::Aiperf).into_iter().find(|(own, _)| *own == format!("concurrency=2/{name}")).unwrap().1
+        texts(Peer::Aiperf).into_iter().find(|(path, _)| *path == format!("concurrency=2/{name}")).unwrap().1
     }
 
     #[test]

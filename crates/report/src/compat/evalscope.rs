@@ -216,7 +216,7 @@ mod tests {
 
     fn read(name: &str) -> Value {
         let files = texts(Peer::Evalscope);
-        let (_, text) = files.iter().find(|(own, _)| own == &format!("org_m-7b/parallel_2_number_6/{name}")).unwrap();
+        let (_, text) = files.iter().find(|(path, _)| path == &format!("org_m-7b/parallel_2_number_6/{name}")).unwrap();
         serde_json::from_str(text).unwrap()
     }
 

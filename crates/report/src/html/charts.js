@@ -109,7 +109,7 @@ function heat(container, { times, levels, counts }) {
   };
   const xRange = () => [times[0], times[times.length - 1]];
   const keys = [0, 0.33, 0.66, 0.999].map((part) => [viridis(part), figure(Math.round(Math.expm1(part * Math.log1p(most))) || 1) + " requests"]);
-  draw(container, { title: "E2E latency over time", remark: "requests per cell", wide: true, x: times, xRange, xLabel: "time since start of round (s)", lines: [blank(times)], yLog: true, yRange: () => [levels[0], levels[levels.length - 1]], yLabel: "ms", draw: paint, hover, keys, idle: "Point at a cell" });
+  draw(container, { title: "End-to-end latency over time", remark: "requests per cell", wide: true, x: times, xRange, xLabel: "time since start of round (s)", lines: [blank(times)], yLog: true, yRange: () => [levels[0], levels[levels.length - 1]], yLabel: "ms", draw: paint, hover, keys, idle: "Point at a cell" });
 }
 
 // A series that draws nothing, for charts painted by their `draw` function.

@@ -191,7 +191,7 @@ function choose(name, on) {
   for (const { u, chart } of liveCharts) chart.lines.forEach((own, index) => { if (own.quantile === name) u.setSeries(index + 1, { show: on }); });
 }
 
-// The index of the point nearest to the cursor within 24 pixels, or -1.
+// The index of the point nearest to the cursor, or -1 if none is near it.
 function nearest(u, xs, ys) {
   let best = -1, least = 24 ** 2;
   for (let index = 0; index < xs.length; index++) {

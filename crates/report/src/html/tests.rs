@@ -1,5 +1,6 @@
 use super::*;
-use crate::fixture::{case, failing, grid, no_data, report_of, searched, sweep};
+use crate::fixture;
+use crate::fixture::{failing, grid, no_data, report_of, searched, sweep};
 use llmscen_core::chart_data::{Band, Bar, Heat, Pictures};
 use llmscen_core::metric::Metric;
 use llmscen_core::outcome::FailureKind;
@@ -10,26 +11,34 @@ const ATTACK: &str = "</script><script>alert(1)</script><!-- <img src=x onerror=
 
 /// A case with data for every chart.
 fn case_with_all_charts(users: u32) -> CaseReport {
-    let mut own = case(users);
-    let drawn: Vec<(f64, f64)> = own.timelines.ttft_ms.clone();
-    let mut sorted: Vec<f64> = drawn.iter().map(|point| point.1).collect();
+    let mut case = fixture::case(users);
+    let ttft: Vec<(f64, f64)> = case.timelines.ttft_ms.clone();
+    let mut sorted: Vec<f64> = ttft.iter().map(|point| point.1).collect();
     sorted.sort_by(f64::total_cmp);
     let n = sorted.len() as f64;
     let spectrum: Vec<(f64, f64)> =
         sorted.iter().enumerate().map(|(k, value)| ((k as f64 / n).min(1.0 - 1.0 / n), *value)).collect();
-    let end = own.timelines.measured.1;
+    let end = case.timelines.measured.1;
     let cells = |column: usize| (0..20).map(|row: usize| (12 - (row.abs_diff(8 + column % 5)).min(12)) as u32).collect();
     let bar = |index: usize| {
-        let (due, ttft) = drawn[index];
+        let (scheduled, first_ms) = ttft[index];
         let failure = (index % 23 == 7).then_some(FailureKind::Truncated);
-        let (sent, first) = (due + 0.05 * (index % 7) as f64, due + ttft / 1e3 + 0.3);
-        Bar { seq: index as u64, turn: 0, intended: due, sent: Some(sent), first_token: Some(first), end: first + 1.2, failure }
+        let (sent, first) = (scheduled + 0.05 * (index % 7) as f64, scheduled + first_ms / 1e3 + 0.3);
+        Bar {
+            seq: index as u64,
+            turn: 0,
+            intended: scheduled,
+            sent: Some(sent),
+            first_token: Some(first),
+            end: first + 1.2,
+            failure,
+        }
     };
     let band = |step: usize| {
         let from = (step * 8 + 2) as f64;
         Band { from, to: from + 7.0, n: 1900, p50: 9.0 + from / 40.0, p90: 12.0 + from / 30.0, p99: 19.0 + from / 20.0 }
     };
-    own.pictures = Pictures {
+    case.pictures = Pictures {
         spectra: [(Metric::Ttft, spectrum)].into(),
         heat: Some(Heat {
             times: (0..=40).map(|k| end * f64::from(k) / 40.0).collect(),
@@ -37,23 +46,23 @@ fn case_with_all_charts(users: u32) -> CaseReport {
             counts: (0..40).map(cells).collect(),
         }),
         by_token: (0..16).map(band).collect(),
-        prefill: drawn.iter().enumerate().map(|(k, point)| (100.0 + (k * 37 % 900) as f64, point.1)).collect(),
+        prefill: ttft.iter().enumerate().map(|(k, point)| (100.0 + (k * 37 % 900) as f64, point.1)).collect(),
         waterfall: (0..60).map(bar).collect(),
     };
-    own
+    case
 }
 
 fn report_with_markup() -> Report {
-    let mut own = failing();
-    own.id = ATTACK.into();
-    own.load = ATTACK.into();
-    own.notes.push(ATTACK.into());
-    own.failures =
+    let mut case = failing();
+    case.id = ATTACK.into();
+    case.load = ATTACK.into();
+    case.notes.push(ATTACK.into());
+    case.failures =
         vec![FailureExample { kind: FailureKind::Http5xx, count: 9, status: None, message: ATTACK.into(), at: ATTACK.into() }];
-    own.groups = vec![GroupReport { name: ATTACK.into(), ..GroupReport::default() }];
-    own.verdicts[0].check.expr = ATTACK.into();
-    own.audit.reasons.push(ATTACK.into());
-    let mut report = report_of(vec![own], RunVerdict::Fail, 1);
+    case.groups = vec![GroupReport { name: ATTACK.into(), ..GroupReport::default() }];
+    case.verdicts[0].check.expr = ATTACK.into();
+    case.audit.reasons.push(ATTACK.into());
+    let mut report = report_of(vec![case], RunVerdict::Fail, 1);
     report.description = Some(ATTACK.into());
     report.manifest.name = ATTACK.into();
     report.manifest.notes.push(ATTACK.into());
@@ -150,8 +159,8 @@ fn gallery() {
         ("12", with_loads(&[1, 2, 4, 8, 12, 16, 24, 32, 48, 64, 96, 128])),
         ("100", with_loads(&all)),
     ];
-    let odd = [("failing", failures), ("search", searched()), ("grid", grid(3)), ("attack", report_with_markup())];
-    for (name, report) in sizes.into_iter().chain(odd) {
+    let others = [("failing", failures), ("search", searched()), ("grid", grid(3)), ("attack", report_with_markup())];
+    for (name, report) in sizes.into_iter().chain(others) {
         std::fs::write(dir.join(format!("{name}.html")), html(&report, PLAN).unwrap()).unwrap();
     }
 }

@@ -167,9 +167,9 @@ mod tests {
     fn columns_line_up() {
         let text = "CASE               P99  NOTE\n─────────────────────────────────────────────────\nconcurrency=1     8 ms\nconcurrency=16  1.24 s  needs about 299 samples\n";
         let rule = "─".repeat(14 + 2 + 6 + 2 + 23);
-        let wanted = text.replace("─────────────────────────────────────────────────", &rule);
-        assert_eq!(drawn(Some(80), false), wanted);
-        assert_eq!(drawn(None, false), wanted.replace(&format!("{rule}\n"), ""));
+        let expected = text.replace("─────────────────────────────────────────────────", &rule);
+        assert_eq!(drawn(Some(80), false), expected);
+        assert_eq!(drawn(None, false), expected.replace(&format!("{rule}\n"), ""));
     }
 
     #[test]
