@@ -238,10 +238,10 @@ fn results_come_in_the_form_that_is_asked_for() {
             (limits[0]["slo"].as_str(), limits[0]["limit"].as_str(), limits[0]["unit"].as_str()),
             ("ttft.p50 < 10s", "10000.0", "ms")
         );
-        assert!(ran.err.contains("PASS: all 4 limits held"), "the verdict goes to stderr: {}", ran.err);
+        assert!(ran.err.contains("PASS: all 4 objectives met"), "the verdict goes to stderr: {}", ran.err);
     }
     let table = shown("md").out;
-    assert!(table.starts_with("| Case | Load |") && table.ends_with("requests ok.\n"), "{table}");
+    assert!(table.starts_with("| Case | Load |") && table.ends_with("requests succeeded.\n"), "{table}");
     let report = lab.text("out/report.md");
     assert!(table.lines().filter(|line| line.starts_with("| `")).all(|line| report.contains(line)), "{table}");
     assert_eq!(shown("table").out, lab.llmscen(&["report", "out"]).expect(0).out);
@@ -275,7 +275,7 @@ fn a_ci_job_gets_a_summary() {
     };
     run(&[]).expect(0);
     let step = lab.text("step.md");
-    assert!(step.starts_with("## ✅ sweep: PASS\n\nall 4 limits held over 2 cases"), "{step}");
+    assert!(step.starts_with("## ✅ sweep: PASS\n\nall 4 objectives met: 2 cases"), "{step}");
     assert!(step.contains("| `concurrency=4` | concurrency 4 |") && step.contains("Report: `out/report.md`"), "{step}");
     run(&["--summary", "own.md"]).expect(0);
     assert_eq!(lab.text("step.md"), step, "the file that was asked for stands instead");

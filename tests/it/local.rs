@@ -77,7 +77,7 @@ fn a_static_batch_says_what_single_requests_say_and_counts_exactly() {
     let single = &alone.results()["cases"][0]["local"]["measured"];
     assert_eq!((&single["batches"], &single["step_ms"]["n"]), (&8.into(), &40.into()));
     let report = together.text("out/report.md");
-    assert!(report.contains("## Model in this process") && report.contains("`random:tiny`"), "{report}");
+    assert!(report.contains("## Local model") && report.contains("`random:tiny`"), "{report}");
     let manifest = together.json("out/manifest.json");
     let batches = manifest["parts"][0]["local"]["batches"].as_array().unwrap();
     let sizes: Vec<usize> = batches.iter().map(|batch| batch["seqs"].as_array().unwrap().len()).collect();

@@ -267,7 +267,7 @@ fn a_report_tells_of_retries_and_of_users_who_left() {
     assert_eq!((count("ok") + count("abandoned"), count("failed")), (60, 0), "{counts}");
     assert!(count("retries") >= count("retried") && count("retried") > 3 && count("abandoned") > 3, "{counts}");
     let (report, row) = (lab.text("out/report.md"), format!("| `base` | {} | {} |", count("retries"), count("retried")));
-    assert!(report.contains("## Retries and users who left") && report.contains(&row), "{report}");
+    assert!(report.contains("## Retries and client cancellations") && report.contains(&row), "{report}");
     assert!(lab.text("out/cases.csv").lines().next().unwrap().contains(",abandoned,"));
     assert_eq!(counts["failures"], serde_json::json!({}));
     let kind = FailureKind::Abandoned;

@@ -27,7 +27,7 @@ fn valid(schema: &str, instance: &serde_json::Value) {
 fn quickstart_passes_and_leaves_every_file() {
     let lab = Lab::new();
     let ran = shipped(&lab, "quickstart.yaml", &[]).expect(0);
-    assert!(ran.out.ends_with("PASS: all 4 limits held over 1 case, 640 of 640 requests ok.\n"), "{}", ran.out);
+    assert!(ran.out.ends_with("PASS: all 4 objectives met: 1 case, 640 of 640 requests succeeded.\n"), "{}", ran.out);
     for name in ["report.md", "junit.xml", "results.json", "requests.parquet", "cases.csv", "plan.yaml", "manifest.json"] {
         assert!(lab.path().join("out").join(name).metadata().unwrap().len() > 100, "{name}");
     }

@@ -80,7 +80,7 @@ fn several_runs_a_side_are_compared_and_errors_are_clear() {
     // One run beside three: one more of them.
     let one = with(&[&["b1"], &metrics[..]].concat());
     assert!(
-        one.out.contains("prediction interval of one more run on the logarithm of one value per run: A 3, B 1"),
+        one.out.contains("Prediction interval of one more run on the logarithm of one value per run: A 3, B 1"),
         "{}",
         one.out
     );

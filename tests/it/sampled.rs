@@ -72,7 +72,7 @@ fn readings_become_rulings_results_tables_and_charts() {
     assert_eq!(note, "point estimate only: telemetry samples are correlated, so no confidence bound is given");
     let markdown = lab.text("out/report.md");
     for words in
-        ["## Telemetry", "| `server.running` |", "## Server's own TTFT beside the client's", "charts/telemetry_server.png"]
+        ["## Telemetry", "| `server.running` |", "## TTFT: server histogram and client", "charts/telemetry_server.png"]
     {
         assert!(markdown.contains(words), "`{words}` is missing in:\n{markdown}");
     }

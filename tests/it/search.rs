@@ -41,12 +41,12 @@ fn the_capacity_of_a_server_is_found_told_and_told_again() {
     assert!(probes.iter().any(|probe| probe["purpose"] == "confirm"), "{search:#}");
     let ids: Vec<&Value> = results["cases"].as_array().unwrap().iter().map(|case| &case["id"]).collect();
     assert!(probes.iter().all(|probe| ids.contains(&&probe["case"])) && ids.len() <= probes.len(), "{ids:?}");
-    assert!(ran.out.contains(&format!("PASS: concurrency {answer} (")), "{}", ran.out);
+    assert!(ran.out.contains(&format!("PASS: maximum concurrency that meets every objective: {answer} (")), "{}", ran.out);
     assert_eq!(ran.out.matches("tpot.p90 < 45ms: ").count(), probes.len(), "each probe is a line: {}", ran.out);
     let report = lab.text("out/report.md");
     assert!(report.contains("## Capacity search") && report.contains("charts/search.png"), "{report}");
     assert!(lab.path().join("out/charts/search.png").exists());
-    assert!(lab.text("out/junit.xml").contains("found its answer"));
+    assert!(lab.text("out/junit.xml").contains("converged"));
     lab.llmscen(&["report", "out"]).expect(0);
     assert_eq!(lab.results()["search"][0], *search, "the rows say it all");
 }
@@ -75,7 +75,7 @@ fn a_plan_says_what_is_searched() {
     assert_eq!(valid, "s.yaml: ok, a search of load.concurrency from 1 to 48 (35 values), 1 assertion\n");
     let planned = lab.llmscen(&["plan", "s.yaml"]).expect(0).out;
     assert!(
-        planned.contains("search for the largest value at which every limit holds: load.concurrency from 1 to 48"),
+        planned.contains("search for the largest value that meets every objective: load.concurrency from 1 to 48"),
         "{planned}"
     );
     assert_eq!(planned.matches("concurrency=").count(), 2, "the least load, in the table and as the first request:\n{planned}");

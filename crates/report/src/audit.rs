@@ -1,13 +1,13 @@
-//! The self-audit of every case, and the objectives whose verdict it could have flipped.
+//! The self-audit of the load generator, and the objectives whose verdict it may have changed.
 
-use crate::format::{ABSENT, against, bytes, millis, number, optional, percent, title};
+use crate::format::{ABSENT, against, bytes, check_title, millis, number, optional, percent};
 use crate::table::{Cell, Column, Emphasis, Row, Table};
 use llmscen_core::check::{Ruling, Verdict};
 use llmscen_core::report::{CaseReport, ObjectiveAudit, Report};
 use llmscen_core::units::Unit;
 
-/// The self-audit of these cases.
-pub(crate) fn audit<'a>(cases: impl Iterator<Item = (usize, &'a CaseReport)>) -> Table {
+/// The self-audit of the cases.
+pub(crate) fn audit_table<'a>(cases: impl Iterator<Item = (usize, &'a CaseReport)>) -> Table {
     let columns = vec![
         Column::text().documents("Case"),
         Column::text().documents("Verdicts"),
@@ -18,7 +18,7 @@ pub(crate) fn audit<'a>(cases: impl Iterator<Item = (usize, &'a CaseReport)>) ->
         Column::number().documents("Users idle"),
         Column::number().documents("Workers stalled"),
         Column::number().documents("Stall max"),
-        Column::number().documents("CPU of a core"),
+        Column::number().documents("CPU per core"),
         Column::number().documents("Memory"),
         Column::number().documents("Events/s"),
         Column::number().documents("In/s"),
@@ -30,12 +30,13 @@ pub(crate) fn audit<'a>(cases: impl Iterator<Item = (usize, &'a CaseReport)>) ->
 
 fn audit_row(index: usize, case: &CaseReport) -> Row {
     let audit = &case.audit;
-    let millis = |value, stat| Cell::figure(optional(value, Unit::Millis), value).of("audit", stat);
-    let share = |value, stat| Cell::figure(optional(value, Unit::Share), value).of("audit", stat);
-    let size = |value: Option<f64>, stat| Cell::figure(value.map_or_else(|| ABSENT.to_owned(), bytes), value).of("audit", stat);
-    let verdicts = match audited_verdicts(case) {
-        (text, false) => Cell::judgement(&text, Emphasis::Pass).in_markdown(text),
-        (text, true) => Cell::judgement(&text, Emphasis::Invalid).in_markdown(format!("**{text}**")),
+    let millis = |value, stat| Cell::figure(optional(value, Unit::Millis), value).with_stat("audit", stat);
+    let share = |value, stat| Cell::figure(optional(value, Unit::Share), value).with_stat("audit", stat);
+    let size =
+        |value: Option<f64>, stat| Cell::figure(value.map_or_else(|| ABSENT.to_owned(), bytes), value).with_stat("audit", stat);
+    let verdicts = match count_invalid_verdicts(case) {
+        (text, false) => Cell::verdict(&text, Emphasis::Pass).in_markdown(text),
+        (text, true) => Cell::verdict(&text, Emphasis::Invalid).in_markdown(format!("**{text}**")),
     };
     let cells = vec![
         Cell::case(index, &case.id),
@@ -50,16 +51,16 @@ fn audit_row(index: usize, case: &CaseReport) -> Row {
         share(audit.cpu_share_max, "cpu_share_max"),
         size(audit.memory_peak.map(|memory| memory as f64), "memory_peak"),
         Cell::figure(audit.events_per_s.map_or_else(|| ABSENT.to_owned(), number), audit.events_per_s)
-            .of("audit", "events_per_s"),
+            .with_stat("audit", "events_per_s"),
         size(audit.bytes_in_per_s, "bytes_in_per_s"),
-        Cell::count(audit.dropped).of("audit", "dropped"),
+        Cell::count(audit.dropped).with_stat("audit", "dropped"),
         Cell::prose(&audit.reasons.join("; ")),
     ];
     Row::new(cells).case(&case.id)
 }
 
-/// What the audit means for the verdicts of a case, and whether any is INVALID.
-fn audited_verdicts(case: &CaseReport) -> (String, bool) {
+/// How many verdicts of a case the audit invalidates, and whether it invalidates any.
+fn count_invalid_verdicts(case: &CaseReport) -> (String, bool) {
     let invalid = case.verdicts.iter().filter(|verdict| verdict.ruling == Ruling::Invalid).count();
     match (case.verdicts.len(), invalid) {
         (0, _) if !case.is_invalid() => ("no objective".to_owned(), false),
@@ -69,12 +70,12 @@ fn audited_verdicts(case: &CaseReport) -> (String, bool) {
     }
 }
 
-/// What the self-audits accept.
-pub(crate) fn accepted_limits(report: &Report) -> String {
+/// The thresholds of the self-audit.
+pub(crate) fn audit_limits(report: &Report) -> String {
     let limits = &report.audit;
     format!(
-        "at least {} of the offered rate sent, users idle for at most {} of their time, workers stalled for at most {} of the time, \
-         at most {} of a core, at most {} of unique prompts cached. Send delays up to {} at p99 and stalls up to {} do not count",
+        "achieved rate at least {} of the offered rate, users idle at most {} of the time, workers stalled at most {} of the time, \
+         CPU at most {} of a core, unique prompts cached at most {}. Send delays up to {} at p99 and stalls up to {} are ignored",
         percent(limits.achieved),
         percent(limits.idle),
         percent(limits.stalled),
@@ -85,49 +86,51 @@ pub(crate) fn accepted_limits(report: &Report) -> String {
     )
 }
 
-/// The objectives that are INVALID, or whose verdict is not the same with the server as slow and as fast as the load
-/// generator's stalls and delays allow.
+/// The objectives that are INVALID, or whose verdict depends on how much of the latency the load generator caused: one row
+/// compares the measured verdict with those for the slowest and the fastest server that its stalls and delays allow.
 pub(crate) fn doubtful_objectives(report: &Report) -> Table {
-    let columns = ["Case", "Objective", "As measured", "Slowest possible", "Fastest possible", "Why it is INVALID"];
-    let all = report.cases.iter().enumerate().flat_map(|(index, case)| {
-        let judged = case.audit.objectives.iter().zip(&case.verdicts);
-        judged.map(move |(audit, verdict)| (index, case, audit, verdict))
-    });
-    let doubtful = all.filter(|(_, _, audit, _)| !audit.reasons.is_empty() || flips(audit));
-    let row = |(index, case, audit, verdict): (usize, &CaseReport, &ObjectiveAudit, &Verdict)| {
-        let judged = |ruling: Option<Ruling>, observed: Option<f64>| match ruling {
-            Some(ruling) => {
-                let value = against(observed, verdict.check.limit, verdict.check.subject.unit());
-                Cell::prose(&format!("{} {value}", ruling.name().to_uppercase()))
-            }
-            None => Cell::prose(ABSENT),
-        };
-        let [measured, slow, fast] = audit.observed;
-        let cells = vec![
-            Cell::case(index, &case.id),
-            Cell::code(&title(&verdict.check)),
-            judged(Some(audit.measured), measured),
-            judged(audit.slow, slow),
-            judged(audit.fast, fast),
-            Cell::prose(&audit.reasons.join("; ")),
-        ];
-        Row::new(cells).case(&case.id)
-    };
-    Table::new(columns.map(|head| Column::text().documents(head)).to_vec(), doubtful.map(row).collect())
+    let columns = ["Case", "Objective", "As measured", "Slowest possible", "Fastest possible", "Reason"];
+    let mut rows = Vec::new();
+    for (index, case) in report.cases.iter().enumerate() {
+        let audited = case.audit.objectives.iter().zip(&case.verdicts);
+        let doubtful = audited.filter(|(audit, _)| !audit.reasons.is_empty() || is_doubtful(audit));
+        rows.extend(doubtful.map(|(audit, verdict)| doubtful_row(index, case, audit, verdict)));
+    }
+    Table::new(columns.map(|head| Column::text().documents(head)).to_vec(), rows)
 }
 
-fn flips(audit: &ObjectiveAudit) -> bool {
+fn doubtful_row(index: usize, case: &CaseReport, audit: &ObjectiveAudit, verdict: &Verdict) -> Row {
+    let judged = |ruling: Option<Ruling>, observed: Option<f64>| match ruling {
+        Some(ruling) => {
+            let value = against(observed, verdict.check.limit, verdict.check.subject.unit());
+            Cell::prose(&format!("{} {value}", ruling.name().to_uppercase()))
+        }
+        None => Cell::prose(ABSENT),
+    };
+    let [measured, slow, fast] = audit.observed;
+    let cells = vec![
+        Cell::case(index, &case.id),
+        Cell::code(&check_title(&verdict.check)),
+        judged(Some(audit.measured), measured),
+        judged(audit.slow, slow),
+        judged(audit.fast, fast),
+        Cell::prose(&audit.reasons.join("; ")),
+    ];
+    Row::new(cells).case(&case.id)
+}
+
+fn is_doubtful(audit: &ObjectiveAudit) -> bool {
     [audit.slow, audit.fast].into_iter().flatten().any(|ruling| ruling != audit.measured)
 }
 
-/// How many objectives were judged at both ends too, where any were.
+/// How many objectives were also judged for the slowest and fastest possible server; None if none was.
 pub(crate) fn judged_three_times(report: &Report) -> Option<String> {
-    let twice = report.cases.iter().flat_map(|case| &case.audit.objectives).filter(|audit| audit.slow.is_some());
-    let (all, same) = twice.fold((0, 0), |(all, same), audit| (all + 1, same + usize::from(!flips(audit))));
+    let judged = report.cases.iter().flat_map(|case| &case.audit.objectives).filter(|audit| audit.slow.is_some());
+    let (all, same) = judged.fold((0, 0), |(all, same), audit| (all + 1, same + usize::from(!is_doubtful(audit))));
     let plural = if all == 1 { "objective was" } else { "objectives were" };
     (all > 0).then(|| {
         format!(
-            "{all} {plural} judged three times: as measured, and with the server as slow and as fast as the load generator's \
+            "{all} {plural} judged three times: as measured, and for the slowest and the fastest server that the load generator's \
              stalls and delays allow. {same} of {all} had the same verdict each time."
         )
     })

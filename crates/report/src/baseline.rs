@@ -1,10 +1,9 @@
-//! Baselines: their file for version control, their table, and the table of `baseline doctor`.
+//! Baselines: their JSON file, their table, and the output of `baseline doctor`.
 
 use crate::ViewError;
 use crate::format::{ABSENT, optional, value};
 use crate::table::{Cell, Column, Row, Screen, Table};
-use llmscen_core::baseline::{BASELINE_SCHEMA, Baseline, BaselineCase, BaselineRun, Figure};
-use llmscen_core::baseline::{Noise, USUAL};
+use llmscen_core::baseline::{BASELINE_SCHEMA, Baseline, BaselineCase, BaselineRun, Figure, Noise, USUAL};
 use llmscen_core::metric::Metric;
 use llmscen_core::units::Unit;
 use serde_json::{Value, json};
@@ -13,44 +12,50 @@ use std::fmt::Write;
 /// Significant digits of a number.
 const DIGITS: usize = 6;
 
-/// The file of a baseline: JSON with one statistic a line, in a fixed order, with a final newline. Equal baselines give equal bytes.
+/// A baseline as JSON for version control: one statistic per line in a fixed order, with a final newline. Equal baselines give
+/// equal bytes.
 ///
 /// # Errors
-/// [`ViewError::Json`] where a value cannot be written.
-pub fn baseline(of: &Baseline) -> Result<String, ViewError> {
-    let head = json!({ "schema": BASELINE_SCHEMA, "name": of.name, "plan": of.plan, "confidences": of.confidences });
+/// [`ViewError::Json`] if a value cannot be serialized.
+pub fn baseline(baseline: &Baseline) -> Result<String, ViewError> {
+    let head =
+        json!({ "schema": BASELINE_SCHEMA, "name": baseline.name, "plan": baseline.plan, "confidences": baseline.confidences });
     let head = serde_json::to_string_pretty(&head)?;
     let head = head.trim_end_matches('}').trim_end();
-    // Three levels are read at a glance, in one line.
-    let levels = serde_json::to_string_pretty(&of.confidences)?.replace('\n', "\n  ");
-    let head = head.replace(&format!("\"confidences\": {levels}"), &format!("\"confidences\": {}", row(&of.confidences)));
-    let cases = of.cases.iter().map(case).collect::<Result<Vec<_>, _>>()?;
+    // The confidence levels are joined into one line.
+    let levels = serde_json::to_string_pretty(&baseline.confidences)?.replace('\n', "\n  ");
+    let head =
+        head.replace(&format!("\"confidences\": {levels}"), &format!("\"confidences\": {}", number_list(&baseline.confidences)));
+    let cases = baseline.cases.iter().map(case_json).collect::<Result<Vec<_>, _>>()?;
     let cases = if cases.is_empty() { String::new() } else { format!("\n{}\n  ", cases.join(",\n")) };
-    let runs = of.runs.iter().map(run).collect::<Result<Vec<_>, _>>()?.join(",");
+    let runs = baseline.runs.iter().map(run_json).collect::<Result<Vec<_>, _>>()?.join(",");
     Ok(format!("{head},\n  \"runs\": [{runs}\n  ],\n  \"cases\": [{cases}]\n}}\n"))
 }
 
-/// A run on a line of its own, so that one more is one more line.
-fn run(run: &BaselineRun) -> Result<String, ViewError> {
+/// A run on one line, so that another run adds one line to the diff.
+fn run_json(run: &BaselineRun) -> Result<String, ViewError> {
     Ok(format!("\n    {}", serde_json::to_string(run)?))
 }
 
-fn case(case: &BaselineCase) -> Result<String, ViewError> {
+fn case_json(case: &BaselineCase) -> Result<String, ViewError> {
     let mut text = format!("    {{\n      \"id\": {},\n", serde_json::to_string(&case.id)?);
     let labels = serde_json::to_string(&case.labels)?;
-    let (rounds, scheduled, ok) = (case.rounds, case.scheduled, case.ok);
     // Writing to a String cannot fail.
-    let _ = write!(text, "      \"labels\": {labels},\n      \"rounds\": {rounds},\n      \"scheduled\": {scheduled},\n");
-    let _ = write!(text, "      \"ok\": {ok},\n      \"metrics\": {{");
+    let _ = write!(
+        text,
+        "      \"labels\": {labels},\n      \"rounds\": {},\n      \"scheduled\": {},\n",
+        case.rounds, case.scheduled
+    );
+    let _ = write!(text, "      \"ok\": {},\n      \"metrics\": {{", case.ok);
     for (index, (name, figure)) in case.metrics.iter().enumerate() {
         let comma = if index == 0 { "" } else { "," };
-        let _ = write!(text, "{comma}\n        {}: {}", serde_json::to_string(name)?, line(figure));
+        let _ = write!(text, "{comma}\n        {}: {}", serde_json::to_string(name)?, figure_json(figure));
     }
     let close = if case.metrics.is_empty() { "}" } else { "\n      }" };
     Ok(text + close + "\n    }")
 }
 
-fn line(figure: &Figure) -> String {
+fn figure_json(figure: &Figure) -> String {
     let list = |values: &[Option<f64>]| {
         let texts = values.iter().map(|value| value.map_or("null".to_owned(), |value| rounded(value).to_string()));
         format!("[{}]", texts.collect::<Vec<_>>().join(", "))
@@ -66,21 +71,21 @@ fn line(figure: &Figure) -> String {
     format!("{{ {text} }}")
 }
 
-fn row(values: &[f64]) -> String {
+fn number_list(values: &[f64]) -> String {
     format!("[{}]", values.iter().map(f64::to_string).collect::<Vec<_>>().join(", "))
 }
 
-/// The number rounded to [`DIGITS`] significant digits; what measuring cannot tell apart makes no difference in a diff.
+/// The number rounded to [`DIGITS`] significant digits, so that differences below the measurement error do not appear in a diff.
 fn rounded(value: f64) -> Value {
     let digits = DIGITS - 1;
     json!(format!("{value:.digits$e}").parse::<f64>().unwrap_or(value))
 }
 
-/// The main figures of a baseline, with bounds at 95 %. `width`: columns of the terminal, None where there is none.
+/// The main metrics of a baseline with 95 % confidence bounds. `width`: of the terminal in characters; None: not a terminal.
 pub fn baseline_table(baseline: &Baseline, width: Option<usize>, color: bool) -> String {
     let columns = vec![
         Column::text().terminal("CASE", 0),
-        Column::text().terminal("FIGURE", 0).at_least(20),
+        Column::text().terminal("METRIC", 0).at_least(20),
         Column::number().terminal("VALUE", 0),
         Column::number().terminal("FROM", 1),
         Column::number().terminal("TO", 1),
@@ -107,7 +112,7 @@ pub fn baseline_table(baseline: &Baseline, width: Option<usize>, color: bool) ->
     Table::new(columns, rows).terminal(Screen { width, color })
 }
 
-/// The unit of a figure by its name.
+/// The unit of a metric by its name, such as `ttft.p95`.
 fn figure_unit(name: &str) -> Unit {
     let metric = name.split(['.', '{', ' ']).next().and_then(Metric::parse);
     metric.map_or(Unit::Share, Metric::unit)
@@ -116,7 +121,7 @@ fn figure_unit(name: &str) -> Unit {
 /// The format's name and version, the value of `schema`.
 pub const NOISE_SCHEMA: &str = "llmscen/baseline-doctor/1";
 
-/// The changes that each figure can show. `width`: columns of the terminal, None where there is none.
+/// The smallest change of each metric that runs can detect. `width`: of the terminal in characters; None: not a terminal.
 pub fn noise_table(all: &[Noise], width: Option<usize>, color: bool) -> String {
     let columns = vec![
         Column::text().terminal("CASE", 0),
@@ -125,8 +130,8 @@ pub fn noise_table(all: &[Noise], width: Option<usize>, color: bool) -> String {
         Column::number().terminal("RUNS", 2),
         Column::number().terminal("SPREAD", 0),
         Column::number().terminal("1 RUN", 0),
-        Column::number().terminal("3 A SIDE", 0),
-        Column::number().terminal("5 A SIDE", 1),
+        Column::number().terminal("3 PER SIDE", 0),
+        Column::number().terminal("5 PER SIDE", 1),
         Column::number().terminal("RUNS FOR 5%", 0),
     ];
     let row = |noise: &Noise| {
@@ -147,20 +152,20 @@ pub fn noise_table(all: &[Noise], width: Option<usize>, color: bool) -> String {
     Table::new(columns, all.iter().map(row).collect()).terminal(Screen { width, color })
 }
 
-/// How to read that table.
-pub const NOISE_KEY: &str = "SPREAD: standard deviation between the runs. 1 RUN, 3 A SIDE, 5 A SIDE: the least change that one run beside \
-     this baseline, or that many runs a side, show with 80 % probability (two-sided, 5 %). RUNS FOR 5%: runs a side that show \
-     a change of 5 %. pp: percentage points.";
+/// The legend of that table.
+pub const NOISE_KEY: &str = "SPREAD: standard deviation between runs. 1 RUN, 3 PER SIDE, 5 PER SIDE: smallest change that one run compared with \
+     this baseline, or that many runs per side, detect with 80 % probability (two-sided test, 5 % significance). \
+     RUNS FOR 5%: runs per side that detect a change of 5 %. pp: percentage points.";
 
-/// The same for programs, indented, with a final newline.
+/// The same as JSON, indented, with a final newline.
 ///
 /// # Errors
-/// [`ViewError::Json`] where a value cannot be written.
-pub fn noise_json(of: &Baseline, all: &[Noise]) -> Result<String, ViewError> {
+/// [`ViewError::Json`] if a value cannot be serialized.
+pub fn noise_json(baseline: &Baseline, all: &[Noise]) -> Result<String, ViewError> {
     let document = json!({
         "schema": NOISE_SCHEMA,
-        "name": of.name,
-        "runs": of.runs,
+        "name": baseline.name,
+        "runs": baseline.runs,
         "confidence": 0.95,
         "power": 0.8,
         "metrics": all,
@@ -208,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn a_statistic_is_a_line_with_the_digits_that_mean_something() {
+    fn a_statistic_is_a_line_with_six_significant_digits() {
         let text = baseline(&sample()).unwrap();
         let line = "        \"ttft.p95\": { \"value\": 12.3457, \"n\": 400, \"low\": [12.1933, null, 12.3457], \"high\": [12.1933, null, 12.3457] },\n";
         assert!(text.contains(line), "{text}");
@@ -218,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn it_reads_back_and_writes_the_same_bytes() {
+    fn it_round_trips_to_the_same_bytes() {
         for made in [sample(), Baseline { cases: Vec::new(), ..sample() }] {
             let text = baseline(&made).unwrap();
             let read: Baseline = serde_json::from_str(&text).unwrap();
@@ -231,11 +236,12 @@ mod tests {
     }
 
     #[test]
-    fn a_further_run_is_one_more_line_and_one_more_value() {
+    fn another_run_adds_a_line_and_a_value() {
         let later = |id: &str, start: &str| {
-            let mut own = sample();
-            (own.runs[0].run_id, own.runs[0].started_at) = (id.to_owned(), start.to_owned());
-            own
+            let mut baseline = sample();
+            baseline.runs[0].run_id = id.to_owned();
+            baseline.runs[0].started_at = start.to_owned();
+            baseline
         };
         let two = sample().with(later("s", "2026-01-03T03:04:05Z"));
         let text = baseline(&two).unwrap();
@@ -250,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_figures_and_those_of_the_limits_are_shown() {
+    fn the_main_metrics_and_those_of_the_objectives_are_shown() {
         let figure = |value: f64| Figure {
             value,
             n: 400,
@@ -267,9 +273,9 @@ mod tests {
             ok: 400,
             metrics: metrics.map(|(name, value)| (name.to_owned(), figure(value))).to_vec(),
         };
-        let of = Baseline { confidences: LEVELS.to_vec(), cases: vec![case], ..Baseline::default() };
-        insta::assert_snapshot!(baseline_table(&of, None, false), @r"
-        CASE           FIGURE                     VALUE       FROM   TO    N
+        let baseline = Baseline { confidences: LEVELS.to_vec(), cases: vec![case], ..Baseline::default() };
+        insta::assert_snapshot!(baseline_table(&baseline, None, false), @r"
+        CASE           METRIC                     VALUE       FROM   TO    N
         concurrency=4  ttft.p95                   12 ms    10.8 ms  n/a  400
         concurrency=4  output_tps             420 tok/s  378 tok/s  n/a  400
         concurrency=4  goodput(ttft < 500ms)        99%      89.1%  n/a  400
@@ -277,7 +283,7 @@ mod tests {
     }
 
     fn noises() -> Vec<Noise> {
-        let own = Noise {
+        let ttft = Noise {
             case: "concurrency=16,max_tokens=128".into(),
             figure: "ttft.p95".into(),
             share: false,
@@ -289,8 +295,8 @@ mod tests {
             five: Some(0.043),
             needed: Some(5),
         };
-        let good = Noise { figure: "goodput(ttft < 500ms)".into(), share: true, mean: 0.991, needed: None, ..own.clone() };
-        vec![own, good]
+        let good = Noise { figure: "goodput(ttft < 500ms)".into(), share: true, mean: 0.991, needed: None, ..ttft.clone() };
+        vec![ttft, good]
     }
 
     #[test]
@@ -301,11 +307,11 @@ mod tests {
             assert!(text.contains("RUNS FOR 5%") && text.contains("2.1%") && text.contains("> 100"), "{text}");
         }
         let wide = noise_table(&noises(), Some(160), false);
-        assert!(wide.contains("213 ms") && wide.contains("6.80 pp") && wide.contains("5 A SIDE"), "{wide}");
+        assert!(wide.contains("213 ms") && wide.contains("6.80 pp") && wide.contains("5 PER SIDE"), "{wide}");
     }
 
     #[test]
-    fn programs_get_shares() {
+    fn json_has_shares() {
         let text = noise_json(&Baseline::default(), &noises()).unwrap();
         let read: serde_json::Value = serde_json::from_str(&text).unwrap();
         assert_eq!((&read["schema"], &read["metrics"][0]["sd"]), (&json!(NOISE_SCHEMA), &json!(0.0213)));

@@ -1,4 +1,4 @@
-//! The tables of the cases: their main figures, their parts, their failures and retries.
+//! The tables about cases: main metrics, traffic classes, steady state, failures and retries.
 
 use crate::format::{ABSENT, number, optional, percent, value};
 use crate::notes::mark;
@@ -16,34 +16,34 @@ pub(crate) fn indexed(report: &Report) -> impl Iterator<Item = (usize, &CaseRepo
     report.cases.iter().enumerate()
 }
 
-/// A number of this metric, marked where its token counts are doubtful; in a terminal with its unit.
-pub(crate) fn metric_cell(case: &CaseReport, metric: Metric, found: Option<f64>) -> Cell {
-    let Some(number) = found.map(number) else { return Cell::number(None) };
+/// A value of a metric, marked if its token counts are a lower bound; in a terminal with its unit.
+pub(crate) fn metric_cell(case: &CaseReport, metric: Metric, value: Option<f64>) -> Cell {
+    let Some(number) = value.map(number) else { return Cell::number(None) };
     let mark = mark(case, metric);
-    let with_unit = optional(found, metric.unit()).replace(" tok/s", "").replace(" req/s", "").replace(" tok", "");
-    Cell::figure(format!("{mark}{number}"), found).in_terminal(format!("{mark}{with_unit}"))
+    let with_unit = optional(value, metric.unit()).replace(" tok/s", "").replace(" req/s", "").replace(" tok", "");
+    Cell::figure(format!("{mark}{number}"), value).in_terminal(format!("{mark}{with_unit}"))
 }
 
-/// The figures of a case or of a part of it.
-struct Figures<'a> {
+/// The metrics of a case, or of one of its groups of requests.
+struct Metrics<'a> {
     case: &'a CaseReport,
-    is_part: bool,
+    is_group: bool,
     scalars: &'a BTreeMap<Metric, f64>,
     distributions: &'a BTreeMap<Metric, Distribution>,
 }
 
-impl<'a> Figures<'a> {
-    fn of_case(case: &'a CaseReport) -> Figures<'a> {
-        Figures { case, is_part: false, scalars: &case.scalars, distributions: &case.distributions }
+impl<'a> Metrics<'a> {
+    fn of_case(case: &'a CaseReport) -> Metrics<'a> {
+        Metrics { case, is_group: false, scalars: &case.scalars, distributions: &case.distributions }
     }
 
-    fn of_part(case: &'a CaseReport, part: &'a GroupReport) -> Figures<'a> {
-        Figures { case, is_part: true, scalars: &part.scalars, distributions: &part.distributions }
+    fn of_group(case: &'a CaseReport, group: &'a GroupReport) -> Metrics<'a> {
+        Metrics { case, is_group: true, scalars: &group.scalars, distributions: &group.distributions }
     }
 
     fn cell(&self, metric: Metric, value: Option<f64>, stat: &str) -> Cell {
         let cell = metric_cell(self.case, metric, value);
-        if self.is_part { cell } else { cell.of(metric.column(), stat) }
+        if self.is_group { cell } else { cell.with_stat(metric.column(), stat) }
     }
 
     fn scalar(&self, metric: Metric) -> Cell {
@@ -51,15 +51,15 @@ impl<'a> Figures<'a> {
     }
 
     fn quantile(&self, metric: Metric, share: f64) -> Cell {
-        let found = self.distributions.get(&metric).and_then(|own| own.quantile(share));
-        self.cell(metric, found, &Stat::Quantile(share).to_string())
+        let value = self.distributions.get(&metric).and_then(|distribution| distribution.quantile(share));
+        self.cell(metric, value, &Stat::Quantile(share).to_string())
     }
 
     fn mean(&self, metric: Metric) -> Cell {
-        self.cell(metric, self.distributions.get(&metric).map(|own| own.mean), "mean")
+        self.cell(metric, self.distributions.get(&metric).map(|distribution| distribution.mean), "mean")
     }
 
-    /// The window of the case, where a part has none of its own.
+    /// The measured window; a group without one shows that of its case.
     fn window(&self) -> Cell {
         let window = self.scalars.get(&Metric::Window).or_else(|| self.case.scalars.get(&Metric::Window));
         self.cell(Metric::Window, window.copied(), "")
@@ -68,12 +68,12 @@ impl<'a> Figures<'a> {
     fn errors(&self) -> Cell {
         let errors = self.scalars.get(&Metric::ErrorRate).copied();
         let cell = Cell::figure(errors.map_or_else(|| ABSENT.to_owned(), percent), errors);
-        let cell = if self.is_part { cell } else { cell.of(Metric::ErrorRate.column(), "") };
+        let cell = if self.is_group { cell } else { cell.with_stat(Metric::ErrorRate.column(), "") };
         if errors.unwrap_or(0.0) > 0.0 { cell.emphasized(Emphasis::Fail) } else { cell }
     }
 }
 
-/// Every case, and below it the entries of its mix, which only a terminal and programs get here.
+/// A row for each case, and below it one for each traffic class of its mix.
 pub(crate) fn cases(report: &Report) -> Table {
     let columns = vec![
         Column::text().key("scenario"),
@@ -103,84 +103,85 @@ pub(crate) fn cases(report: &Report) -> Table {
         Column::number().documents("E2E p50, ms").terminal("E2E P50", 12).key("e2e_p50_ms"),
         Column::number().documents("E2E p99, ms").terminal("E2E P99", 5).key("e2e_p99_ms"),
     ];
-    let rows = indexed(report).flat_map(|(index, case)| {
-        let whole = case_row(report, index, &Figures::of_case(case), None);
-        let entries = case.groups.iter().filter(|part| part.entry);
-        let entries = entries.map(move |part| case_row(report, index, &Figures::of_part(case, part), Some(part)));
-        std::iter::once(whole).chain(entries)
-    });
-    Table::new(columns, rows.collect()).sortable()
+    let mut rows = Vec::new();
+    for (index, case) in indexed(report) {
+        rows.push(case_row(report, index, &Metrics::of_case(case), None));
+        for class in case.groups.iter().filter(|group| group.entry) {
+            rows.push(case_row(report, index, &Metrics::of_group(case, class), Some(class)).group());
+        }
+    }
+    Table::new(columns, rows).sortable()
 }
 
-/// The same for a document, which has the entries of a mix in a table of their own.
-pub(crate) fn cases_without_parts(report: &Report) -> Table {
+/// The same for Markdown and HTML, which show traffic classes in a table of their own.
+pub(crate) fn cases_without_groups(report: &Report) -> Table {
     let mut table = cases(report);
-    table.rows.retain(|row| !row.is_part);
+    table.rows.retain(|row| !row.is_group);
     table
 }
 
-fn case_row(report: &Report, index: usize, figures: &Figures<'_>, part: Option<&GroupReport>) -> Row {
-    let case = figures.case;
-    let (ok, scheduled) = part.map_or((case.counts.ok, case.counts.scheduled), |part| (part.ok, part.scheduled));
+fn case_row(report: &Report, index: usize, metrics: &Metrics<'_>, class: Option<&GroupReport>) -> Row {
+    let case = metrics.case;
+    let (ok, scheduled) = class.map_or((case.counts.ok, case.counts.scheduled), |class| (class.ok, class.scheduled));
     let id = Cell::case(index, &case.id);
     let cells = vec![
         Cell::prose(&report.manifest.name),
-        match part {
-            Some(part) => id.in_terminal(format!("{}: {}", case.id, part.name)),
+        match class {
+            Some(class) => id.in_terminal(format!("{}: {}", case.id, class.name)),
             None => id,
         },
-        Cell::raw(json!(part.map(|part| &part.name))),
+        Cell::raw(json!(class.map(|class| &class.name))),
         Cell::prose(&case.load),
-        rulings(case),
+        verdict_counts(case),
         Cell::figure(format!("{ok} / {scheduled}"), None::<f64>).in_terminal(format!("{ok}/{scheduled}")),
-        Cell::count(ok).of("counts", "ok"),
-        Cell::count(scheduled).of("counts", "scheduled"),
-        figures.errors(),
-        figures.window(),
-        figures.scalar(Metric::RequestThroughput),
-        figures.scalar(Metric::OutputTps),
+        Cell::count(ok).with_stat("counts", "ok"),
+        Cell::count(scheduled).with_stat("counts", "scheduled"),
+        metrics.errors(),
+        metrics.window(),
+        metrics.scalar(Metric::RequestThroughput),
+        metrics.scalar(Metric::OutputTps),
         Cell::raw(json!(case.token_source)),
-        figures.mean(Metric::PromptTokens),
-        figures.mean(Metric::OutputTokens),
-        figures.mean(Metric::Ttft),
-        figures.quantile(Metric::Ttft, 0.50),
-        figures.quantile(Metric::Ttft, 0.95),
-        figures.quantile(Metric::Ttft, 0.99),
-        figures.quantile(Metric::Itl, 0.50),
-        figures.quantile(Metric::Itl, 0.99),
-        figures.mean(Metric::Tpot),
-        figures.quantile(Metric::Tpot, 0.50),
-        figures.mean(Metric::E2e),
-        figures.quantile(Metric::E2e, 0.50),
-        figures.quantile(Metric::E2e, 0.99),
+        metrics.mean(Metric::PromptTokens),
+        metrics.mean(Metric::OutputTokens),
+        metrics.mean(Metric::Ttft),
+        metrics.quantile(Metric::Ttft, 0.50),
+        metrics.quantile(Metric::Ttft, 0.95),
+        metrics.quantile(Metric::Ttft, 0.99),
+        metrics.quantile(Metric::Itl, 0.50),
+        metrics.quantile(Metric::Itl, 0.99),
+        metrics.mean(Metric::Tpot),
+        metrics.quantile(Metric::Tpot, 0.50),
+        metrics.mean(Metric::E2e),
+        metrics.quantile(Metric::E2e, 0.50),
+        metrics.quantile(Metric::E2e, 0.99),
     ];
-    let row = Row::new(cells).case(&case.id);
-    if part.is_some() { row.part() } else { row }
+    Row::new(cells).case(&case.id)
 }
 
-/// How many objectives of a case pass, in the color of the worst ruling.
-fn rulings(case: &CaseReport) -> Cell {
+/// How many objectives of a case pass, in the color of the worst verdict.
+fn verdict_counts(case: &CaseReport) -> Cell {
     let all = case.verdicts.len();
     let count = |ruling| case.verdicts.iter().filter(|verdict| verdict.ruling == ruling).count();
     let worst = [Ruling::Invalid, Ruling::Fail, Ruling::Inconclusive].into_iter().find(|ruling| count(*ruling) > 0);
     match all {
         0 => Cell::prose("none"),
-        _ => Cell::judgement(&format!("{} / {all}", count(Ruling::Pass)), worst.unwrap_or(Ruling::Pass).into()),
+        _ => Cell::verdict(&format!("{} / {all}", count(Ruling::Pass)), worst.unwrap_or(Ruling::Pass).into()),
     }
 }
 
-/// Every case, one a line, and below it the entries of its mix. `width`: columns of the terminal, None where there is none.
+/// The cases and the traffic classes of their mixes. `width`: of the terminal in characters; None: not a terminal.
 pub fn case_table(report: &Report, width: Option<usize>, color: bool) -> String {
     cases(report).terminal(Screen { width, color })
 }
 
-/// The parts of cases: entries of a mix, and groups of the dataset. Arrival rates are shown where a case has an arrival plan.
-pub(crate) fn parts<'a>(cases: impl Iterator<Item = (usize, &'a CaseReport)>) -> Table {
-    let all: Vec<_> = cases.flat_map(|(index, case)| case.groups.iter().map(move |part| (index, case, part))).collect();
-    let has_rates = all.iter().any(|(.., part)| part.scalars.contains_key(&Metric::RateOffered));
+/// The groups of requests within cases: traffic classes of a mix, and groups of the dataset. Arrival rates are shown if any case
+/// has an arrival plan.
+pub(crate) fn groups<'a>(cases: impl Iterator<Item = (usize, &'a CaseReport)>) -> Table {
+    let all: Vec<_> = cases.flat_map(|(index, case)| case.groups.iter().map(move |group| (index, case, group))).collect();
+    let has_rates = all.iter().any(|(.., group)| group.scalars.contains_key(&Metric::RateOffered));
     let mut columns = vec![
         Column::text().documents("Case"),
-        Column::text().documents("Part"),
+        Column::text().documents("Group"),
         Column::number().markdown("ok / scheduled"),
         Column::number().html("Requests"),
         Column::number().html("ok"),
@@ -202,30 +203,30 @@ pub(crate) fn parts<'a>(cases: impl Iterator<Item = (usize, &'a CaseReport)>) ->
     if has_rates {
         columns.push(Column::number().documents("Sent / offered, req/s"));
     }
-    let row = |(index, case, part): (usize, &CaseReport, &GroupReport)| {
-        let figures = Figures::of_part(case, part);
-        let rate = |metric| part.scalars.get(&metric).map_or_else(|| ABSENT.to_owned(), |rate| number(*rate));
+    let row = |(index, case, group): (usize, &CaseReport, &GroupReport)| {
+        let metrics = Metrics::of_group(case, group);
+        let rate = |metric| group.scalars.get(&metric).map_or_else(|| ABSENT.to_owned(), |rate| number(*rate));
         let rates = format!("{} / {}", rate(Metric::RateAchieved), rate(Metric::RateOffered));
         let mut cells = vec![
             Cell::case(index, &case.id),
-            Cell::code(&part.name),
-            Cell::figure(format!("{} / {}", part.ok, part.scheduled), None::<f64>),
-            Cell::count(part.scheduled),
-            Cell::count(part.ok),
-            figures.errors(),
-            figures.scalar(Metric::RequestThroughput),
-            figures.scalar(Metric::OutputTps),
-            figures.quantile(Metric::PromptTokens, 0.50),
-            figures.quantile(Metric::OutputTokens, 0.50),
-            figures.quantile(Metric::Ttft, 0.50),
-            figures.quantile(Metric::Ttft, 0.99),
-            figures.quantile(Metric::Itl, 0.50),
-            figures.quantile(Metric::Itl, 0.99),
-            figures.quantile(Metric::Tpot, 0.50),
-            figures.quantile(Metric::DecodeTps, 0.50),
-            figures.scalar(Metric::OutputTpsPerUser),
-            figures.quantile(Metric::E2e, 0.50),
-            figures.quantile(Metric::E2e, 0.99),
+            Cell::code(&group.name),
+            Cell::figure(format!("{} / {}", group.ok, group.scheduled), None::<f64>),
+            Cell::count(group.scheduled),
+            Cell::count(group.ok),
+            metrics.errors(),
+            metrics.scalar(Metric::RequestThroughput),
+            metrics.scalar(Metric::OutputTps),
+            metrics.quantile(Metric::PromptTokens, 0.50),
+            metrics.quantile(Metric::OutputTokens, 0.50),
+            metrics.quantile(Metric::Ttft, 0.50),
+            metrics.quantile(Metric::Ttft, 0.99),
+            metrics.quantile(Metric::Itl, 0.50),
+            metrics.quantile(Metric::Itl, 0.99),
+            metrics.quantile(Metric::Tpot, 0.50),
+            metrics.quantile(Metric::DecodeTps, 0.50),
+            metrics.scalar(Metric::OutputTpsPerUser),
+            metrics.quantile(Metric::E2e, 0.50),
+            metrics.quantile(Metric::E2e, 0.99),
         ];
         if has_rates {
             cells.push(Cell::figure(rates, None::<f64>));
@@ -235,7 +236,7 @@ pub(crate) fn parts<'a>(cases: impl Iterator<Item = (usize, &'a CaseReport)>) ->
     Table::new(columns, all.into_iter().map(row).collect())
 }
 
-/// The steady state of the cases that reached one.
+/// The steady state of each case that reached one.
 pub(crate) fn steady_states(report: &Report) -> Table {
     let columns = vec![
         Column::text().markdown("Case"),
@@ -250,20 +251,20 @@ pub(crate) fn steady_states(report: &Report) -> Table {
             Cell::case(index, &case.id),
             instant(from),
             instant(until),
-            Figures::of_case(case).scalar(Metric::OutputTpsSteady),
+            Metrics::of_case(case).scalar(Metric::OutputTpsSteady),
         ];
         Some(Row::new(cells))
     };
     Table::new(columns, indexed(report).filter_map(row).collect())
 }
 
-/// Prompt lengths as requested and as counted by the server, of the cases where both are known.
+/// Prompt lengths as requested and as counted by the server, of each case where both are known.
 pub(crate) fn prompt_lengths(report: &Report) -> Table {
     let columns = vec![
         Column::text().markdown("Case"),
         Column::number().markdown("n"),
         Column::number().markdown("Requested, mean"),
-        Column::number().markdown("Counted by the server, mean"),
+        Column::number().markdown("Server count, mean"),
         Column::number().markdown("Difference"),
     ];
     let row = |(index, case): (usize, &CaseReport)| {
@@ -281,7 +282,7 @@ pub(crate) fn prompt_lengths(report: &Report) -> Table {
     Table::new(columns, indexed(report).filter_map(row).collect())
 }
 
-/// Failures by kind, an example each.
+/// Failures by kind, with an example of each.
 pub(crate) fn failures<'a>(cases: impl Iterator<Item = (usize, &'a CaseReport)>) -> Table {
     let columns = vec![
         Column::text().documents("Case"),
@@ -296,7 +297,7 @@ pub(crate) fn failures<'a>(cases: impl Iterator<Item = (usize, &'a CaseReport)>)
             let cells = vec![
                 Cell::case(index, &case.id),
                 Cell::code(kind).emphasized(Emphasis::Fail),
-                Cell::count(failure.count).of("failures", kind),
+                Cell::count(failure.count).with_stat("failures", kind),
                 Cell::code(&failure.message),
                 Cell::prose(&failure.at),
             ];
@@ -306,21 +307,21 @@ pub(crate) fn failures<'a>(cases: impl Iterator<Item = (usize, &'a CaseReport)>)
     Table::new(columns, rows.collect())
 }
 
-/// Retried requests and users who left, of the cases that had any.
+/// Retried requests and requests cancelled by the client, of the cases that had any.
 pub(crate) fn retries(report: &Report) -> Table {
     let columns = vec![
         Column::text().documents("Case"),
         Column::number().documents("Retries"),
-        Column::number().documents("Requests tried again"),
+        Column::number().documents("Retried requests"),
         Column::number().documents("Share"),
-        Column::number().documents("Abandoned"),
+        Column::number().documents("Cancelled by client"),
         Column::number().documents("Share"),
         Column::number().html("Requests"),
     ];
     let row = |(index, case): (usize, &CaseReport)| {
         let counts = &case.counts;
-        let count = |value: u64, stat: &str| Cell::count(value).of("counts", stat);
-        let share = |part: u64| Cell::figure(percent(part as f64 / counts.scheduled.max(1) as f64), None::<f64>);
+        let count = |value: u64, stat: &str| Cell::count(value).with_stat("counts", stat);
+        let share = |count: u64| Cell::figure(percent(count as f64 / counts.scheduled.max(1) as f64), None::<f64>);
         let cells = vec![
             Cell::case(index, &case.id),
             count(counts.retries, "retries"),
@@ -336,22 +337,22 @@ pub(crate) fn retries(report: &Report) -> Table {
     Table::new(columns, some.map(row).collect())
 }
 
-/// Counts of a case, and its metrics that have one value.
-pub(crate) fn single_figures(case: &CaseReport) -> Table {
+/// The counts of a case, and its metrics with one value per case.
+pub(crate) fn case_metrics(case: &CaseReport) -> Table {
     let counts = &case.counts;
     let named = [
         ("Requests scheduled", "scheduled", counts.scheduled),
         ("… ok", "ok", counts.ok),
         ("… failed", "failed", counts.failed),
-        ("… abandoned by their users", "abandoned", counts.abandoned),
-        ("… never sent", "dropped", counts.dropped),
+        ("… cancelled by client", "abandoned", counts.abandoned),
+        ("… dropped (at max_in_flight)", "dropped", counts.dropped),
         ("Warm-up requests", "warmup", counts.warmup),
-        ("Sent again on a new connection", "reconnects", counts.reconnects),
+        ("Resent on a new connection", "reconnects", counts.reconnects),
         ("Retries", "retries", counts.retries),
         ("Requests retried", "retried", counts.retried),
     ];
     let some = named.into_iter().filter(|(_, stat, value)| *value > 0 || matches!(*stat, "scheduled" | "ok" | "failed"));
-    let counted = some.map(|(name, stat, value)| vec![Cell::prose(name), Cell::count(value).of("counts", stat)]);
+    let counted = some.map(|(name, stat, value)| vec![Cell::prose(name), Cell::count(value).with_stat("counts", stat)]);
     let lengths = case.prompt_lengths.into_iter().flat_map(|lengths| {
         [("Prompt tokens requested, mean", lengths.requested_mean), ("… counted by the server, mean", lengths.reported_mean)]
     });
@@ -362,9 +363,9 @@ pub(crate) fn single_figures(case: &CaseReport) -> Table {
             Unit::Share => percent(value),
             unit => format!("{}{} {}", mark(case, metric), number(value), unit.symbol()).trim_end().to_owned(),
         };
-        vec![Cell::code(metric.name()), Cell::figure(text, value).of(metric.column(), "")]
+        vec![Cell::code(metric.name()), Cell::figure(text, value).with_stat(metric.column(), "")]
     });
-    let columns = vec![Column::text().html("Figure"), Column::number().html("Value")];
+    let columns = vec![Column::text().html("Metric"), Column::number().html("Value")];
     Table::new(columns, counted.chain(lengths).chain(scalars).map(Row::new).collect())
 }
 
@@ -376,7 +377,7 @@ mod tests {
     use llmscen_core::sample::Counts;
 
     #[test]
-    fn cases_elsewhere_than_in_a_terminal() {
+    fn a_table_without_a_terminal_width_has_all_columns() {
         let report = report_of(vec![failing(), no_data()], RunVerdict::Fail, 1);
         insta::assert_snapshot!(case_table(&report, None, false), @r"
         CASE                 OK  ERRORS    TIME  REQ/S  OUT TOK/S  IN TOK  OUT TOK  TTFT MEAN  TTFT P50  TTFT P99  ITL P50  ITL P99  TPOT MEAN  TPOT P50  E2E MEAN  E2E P50  E2E P99
@@ -386,7 +387,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wide_terminal_has_means_the_duration_and_tokens_per_request() {
+    fn a_wide_terminal_shows_means_duration_and_tokens_per_request() {
         let report = report_of(vec![failing()], RunVerdict::Fail, 1);
         let heads = |width: usize| {
             let table = case_table(&report, Some(width), false);
@@ -396,7 +397,7 @@ mod tests {
         let narrow = ["CASE", "OK", "ERRORS", "REQ/S", "OUT TOK/S", "TTFT P50", "TTFT P99", "ITL P99"];
         assert_eq!(heads(80), narrow);
         let added = ["TIME", "TTFT MEAN", "E2E MEAN"];
-        assert!(added.iter().all(|head| heads(120).iter().any(|own| own == head)), "{:?}", heads(120));
+        assert!(added.iter().all(|head| heads(120).iter().any(|shown| shown == head)), "{:?}", heads(120));
         assert_eq!(heads(200).len(), 18);
         let wide = case_table(&report, Some(200), false);
         let case = &report.cases[0];
@@ -409,14 +410,14 @@ mod tests {
     #[test]
     fn every_row_is_as_wide_as_its_table() {
         let report = report_of(vec![case(4), failing(), no_data()], Default::default(), 1);
-        let tables = [cases(&report), steady_states(&report), failures(indexed(&report)), parts(indexed(&report))];
+        let tables = [cases(&report), steady_states(&report), failures(indexed(&report)), groups(indexed(&report))];
         for table in tables {
             assert!(table.rows.iter().all(|row| row.cells.len() == table.columns.len()), "{:?}", table.columns);
         }
     }
 
     #[test]
-    fn counted_tokens_are_marked_in_every_table() {
+    fn token_counts_from_events_are_marked() {
         let counted = CaseReport { token_source: Some(TokenSource::Events), ..case(4) };
         let table = cases(&report_of(vec![counted], Default::default(), 0));
         let text = |head: &str| table.cell(0, head).text.clone();
@@ -434,8 +435,8 @@ mod tests {
     }
 
     #[test]
-    fn every_part_is_a_row_and_what_is_missing_is_not_a_number() {
-        let part = GroupReport {
+    fn every_group_is_a_row_and_missing_values_are_n_a() {
+        let group = GroupReport {
             name: "96".into(),
             scheduled: 3,
             ok: 2,
@@ -443,17 +444,17 @@ mod tests {
             scalars: [(Metric::OutputTpsPerUser, 75.0), (Metric::ErrorRate, 0.25)].into(),
             distributions: case(4).distributions.into_iter().filter(|(metric, _)| *metric == Metric::Ttft).collect(),
         };
-        let cells = |part: &GroupReport| {
-            let cases = vec![CaseReport { groups: vec![part.clone()], ..case(4) }, case(8)];
-            let table = parts(indexed(&report_of(cases, Default::default(), 0)));
+        let cells = |group: &GroupReport| {
+            let cases = vec![CaseReport { groups: vec![group.clone()], ..case(4) }, case(8)];
+            let table = groups(indexed(&report_of(cases, Default::default(), 0)));
             assert_eq!((table.rows.len(), table.markdown_rows()[0].len()), (1, table.markdown_heads().len()));
             table.markdown_rows().remove(0)
         };
-        let seen = cells(&part);
-        assert_eq!(seen[1..7], ["`96`", "2 / 3", "25%", "n/a", "n/a", "n/a"]);
-        assert_eq!((seen[14].as_str(), seen[15].as_str(), seen.len()), ("75", "n/a", 17));
+        let row = cells(&group);
+        assert_eq!(row[1..7], ["`96`", "2 / 3", "25%", "n/a", "n/a", "n/a"]);
+        assert_eq!((row[14].as_str(), row[15].as_str(), row.len()), ("75", "n/a", 17));
         let scalars = [(Metric::RateOffered, 8.0), (Metric::RateAchieved, 6.0)].into();
-        assert_eq!(cells(&GroupReport { scalars, ..part })[17], "6 / 8");
+        assert_eq!(cells(&GroupReport { scalars, ..group })[17], "6 / 8");
     }
 
     #[test]

@@ -1,9 +1,9 @@
-//! Charts: a report becomes figures (data), a figure becomes SVG, an SVG becomes a PNG.
+//! Charts of a report: figures as data are drawn as SVG and rendered to PNG.
 //!
-//! A chart without data is not produced. The same report gives the same bytes.
+//! A chart without data is omitted. The same report gives the same bytes.
 
 mod axis;
-mod by_token;
+mod by_length;
 mod canvas;
 mod compare;
 mod distribution;
@@ -11,25 +11,19 @@ mod draw;
 mod engines;
 mod figure;
 mod heat;
-mod image;
-mod latency_over_load;
-mod latency_over_throughput;
 mod layout;
-pub(super) mod limit;
+mod over_load;
 mod over_time;
-mod pareto;
 mod pick;
-mod prefill;
 mod search;
-mod spectrum;
 mod style;
 pub(super) mod sweep;
 mod telemetry;
-mod throughput_over_load;
-mod verdict;
+mod tradeoff;
+pub(super) mod verdict;
 
 use crate::ViewError;
-pub use compare::{NAMES as COMPARISON_CHARTS, comparison_charts};
+pub use compare::{CHART_NAMES as COMPARISON_CHARTS, comparison_charts};
 use figure::Figure;
 use llmscen_core::plan::Format;
 use llmscen_core::report::Report;
@@ -37,94 +31,94 @@ use std::panic::resume_unwind;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use verdict::Ribbon;
 
-/// Threads that draw, at the most.
-const MOST_WORKERS: usize = 8;
+/// The largest number of drawing threads.
+const MAX_WORKERS: usize = 8;
 
-/// One picture.
+/// A drawn chart.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Chart {
     /// File stem: `ttft_over_time`.
     pub name: &'static str,
-    /// Title, for the text around the picture.
+    /// Title, for headings and alternative text.
     pub title: String,
-    /// The picture, two dots to a logical pixel; empty where it is not asked for.
+    /// The PNG with two dots per logical pixel; empty if the format was not requested.
     pub png: Vec<u8>,
-    /// The picture as an SVG file; empty where it is not asked for.
+    /// The SVG file; empty if the format was not requested.
     pub svg: String,
 }
 
 impl Chart {
-    /// Name of the file that a report shows: `ttft_over_time.png`.
+    /// The name of the file that a report links to: `ttft_over_time.png`.
     pub fn file(&self) -> String {
         format!("{}.{}", self.name, if self.png.is_empty() { "svg" } else { "png" })
     }
 }
 
-/// Every chart that the report has data for, in the order in which a reader wants them, in those of these formats that are
-/// pictures; nothing where none is.
+/// Every chart that the report has data for, in the order of report.md, as PNG and SVG if `formats` contains them.
 ///
 /// # Errors
-/// [`ViewError::Chart`] where drawing fails, which no report should bring about.
+/// [`ViewError::Chart`] if drawing fails, which is a bug.
 pub fn charts(report: &Report, formats: &[Format]) -> Result<Vec<Chart>, ViewError> {
     if !formats.contains(&Format::Png) && !formats.contains(&Format::Svg) {
         return Ok(Vec::new());
     }
-    let (figures, ribbon) = (figures(report), verdict::ribbon(report));
-    let workers = std::thread::available_parallelism().map_or(1, usize::from).min(MOST_WORKERS);
+    let figures = figures(report);
+    let ribbon = verdict::ribbon(report);
+    let workers = std::thread::available_parallelism().map_or(1, usize::from).min(MAX_WORKERS);
     let next = AtomicUsize::new(0);
     let work = || -> Vec<(usize, Result<Chart, ViewError>)> {
         let take = || Some(next.fetch_add(1, Ordering::Relaxed)).and_then(|at| Some((at, figures.get(at)?)));
         std::iter::from_fn(take).map(|(at, figure)| (at, render(figure, ribbon.as_ref(), formats))).collect()
     };
-    // Each is drawn by itself, so who draws it changes nothing; they are put in order afterwards.
+    // Threads draw independent figures, which are sorted afterwards.
     let mut drawn = std::thread::scope(|scope| {
         let others: Vec<_> = (1..workers).map(|_| scope.spawn(work)).collect();
-        let own = work();
-        others
-            .into_iter()
-            .flat_map(|other| other.join().unwrap_or_else(|panic| resume_unwind(panic)))
-            .chain(own)
-            .collect::<Vec<_>>()
+        let mut drawn = work();
+        for other in others {
+            drawn.extend(other.join().unwrap_or_else(|panic| resume_unwind(panic)));
+        }
+        drawn
     });
     drawn.sort_by_key(|(at, _)| *at);
     drawn.into_iter().map(|(_, chart)| chart).collect()
 }
 
 fn figures(report: &Report) -> Vec<Figure> {
-    let first = search::figure(report);
-    // Of a search the cases are probes, some of them cut short: those have no rate that a curve could go through.
-    let whole = |figure: fn(&Report) -> Option<Figure>| Some(report).filter(|report| report.searches.is_empty()).and_then(figure);
-    let over_load = [
-        latency_over_load::figure,
-        latency_over_throughput::figure,
-        throughput_over_load::figure,
-        engines::figure,
-        pareto::figure,
-    ]
-    .map(whole);
+    let mut all: Vec<Figure> = search::figure(report).into_iter().collect();
+    // The cases of a search are probes, some of them stopped early, so they form no curve over load.
+    if report.searches.is_empty() {
+        let over_load: [fn(&Report) -> Option<Figure>; 5] = [
+            over_load::latency_over_load,
+            tradeoff::latency_over_throughput,
+            over_load::throughput_over_load,
+            engines::figure,
+            tradeoff::pareto,
+        ];
+        all.extend(over_load.iter().filter_map(|figure| figure(report)));
+    }
+    all.extend(distribution::cumulative_figures(report));
+    all.extend(distribution::percentile_plot(report));
     let over_time =
         [over_time::ttft(report), heat::figure(report), over_time::in_flight(report), over_time::tokens_per_second(report)];
-    let spread = distribution::figures(report).chain(spectrum::figure(report));
-    let within = [by_token::figure(report), prefill::figure(report)];
-    let over_load = first.into_iter().chain(over_load.into_iter().flatten());
-    let sampled = telemetry::figures(report);
-    over_load.chain(spread).chain(over_time.into_iter().chain(within).flatten()).chain(sampled).collect()
+    let by_length = [by_length::itl_by_position(report), by_length::ttft_by_prompt_length(report)];
+    all.extend(over_time.into_iter().chain(by_length).flatten());
+    all.extend(telemetry::figures(report));
+    all
 }
 
 fn render(figure: &Figure, ribbon: Option<&Ribbon>, formats: &[Format]) -> Result<Chart, ViewError> {
     let failed = |reason| ViewError::Chart { name: figure.name, reason };
     let drawn = draw::svg(figure, ribbon).map_err(failed)?;
-    let png = if formats.contains(&Format::Png) { image::png(&drawn).map_err(failed)? } else { Vec::new() };
+    let png = if formats.contains(&Format::Png) { canvas::png(&drawn).map_err(failed)? } else { Vec::new() };
     let svg =
-        formats.contains(&Format::Svg).then(|| image::svg_file(&drawn).ok_or_else(|| failed("the drawing has no size".into())));
+        formats.contains(&Format::Svg).then(|| canvas::svg_file(&drawn).ok_or_else(|| failed("the drawing has no size".into())));
     Ok(Chart { name: figure.name, title: figure.title.clone(), png, svg: svg.transpose()?.unwrap_or_default() })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fixture::{failing, grid, no_data, observed, report_of, sweep};
-    use crate::search::tests::searched;
+    use crate::fixture::{failing, grid, no_data, observed, report_of, searched, sweep};
 
     fn names(report: &Report) -> Vec<&'static str> {
         figures(report).iter().map(|figure| figure.name).collect()
@@ -133,10 +127,10 @@ mod tests {
     #[test]
     fn one_case_has_no_chart_over_load() {
         let spread = ["cdf_ttft", "cdf_itl", "cdf_e2e", "percentile_spectrum"];
-        let course = ["ttft_over_time", "latency_heat", "in_flight", "tokens_per_second", "itl_by_token", "ttft_by_prompt"];
-        let own = [spread.as_slice(), &course].concat();
-        assert_eq!(names(&sweep(1)), own);
-        let two = [["latency_over_load", "throughput_over_load"].as_slice(), &own].concat();
+        let over_time = ["ttft_over_time", "latency_heat", "in_flight", "tokens_per_second", "itl_by_token", "ttft_by_prompt"];
+        let single_case = [spread.as_slice(), &over_time].concat();
+        assert_eq!(names(&sweep(1)), single_case);
+        let two = [["latency_over_load", "throughput_over_load"].as_slice(), &single_case].concat();
         assert_eq!(names(&sweep(2)), two);
         let many = ["latency_over_load", "latency_over_throughput", "throughput_over_load"];
         assert_eq!(names(&sweep(12))[..3], many);
@@ -160,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_pictures_that_are_asked_for_are_made() {
+    fn only_requested_formats_are_drawn() {
         let report = report_of(vec![failing()], Default::default(), 1);
         let svg = charts(&report, &[Format::Svg, Format::Md]).unwrap();
         assert!(svg.iter().all(|chart| chart.png.is_empty() && chart.svg.starts_with("<svg ") && chart.file().ends_with(".svg")));
@@ -168,12 +162,12 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_drawn_outside_the_picture() {
-        let fontdb = image::database().unwrap();
+    fn nothing_is_drawn_outside_the_chart() {
+        let fontdb = canvas::database().unwrap();
         let options = resvg::usvg::Options { fontdb, ..Default::default() };
         let failures = report_of(vec![failing()], Default::default(), 1);
         let watched = report_of(vec![observed(), observed()], Default::default(), 0);
-        for report in [sweep(1), sweep(5), sweep(100), grid(10), failures, searched(), watched, engines::tests::engines(9)] {
+        for report in [sweep(1), sweep(5), sweep(100), grid(10), failures, searched(), watched, crate::fixture::engines(9)] {
             let ribbon = verdict::ribbon(&report);
             for figure in figures(&report) {
                 let tree = resvg::usvg::Tree::from_str(&draw::svg(&figure, ribbon.as_ref()).unwrap(), &options).unwrap();
@@ -188,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn odd_values_are_drawn_or_left_out_but_never_fatal() {
+    fn unusual_values_are_drawn_or_omitted_but_never_fatal() {
         for odd in [0.0, -1.0, 1e-9, 1e12, f64::NAN, f64::INFINITY] {
             let mut report = searched();
             for probe in &mut report.searches[0].probes {
@@ -196,7 +190,7 @@ mod tests {
             }
             for case in &mut report.cases {
                 case.load_value = case.load_value.map(|load| load * odd);
-                case.distributions.values_mut().for_each(|own| own.quantiles.fill(odd));
+                case.distributions.values_mut().for_each(|values| values.quantiles.fill(odd));
                 case.cdfs.values_mut().for_each(|points| *points = vec![(odd, 1.0)]);
                 case.scalars.values_mut().for_each(|value| *value = odd);
                 case.timelines.ttft_ms = vec![(odd, odd)];
@@ -222,7 +216,9 @@ mod tests {
         let dir = std::env::temp_dir().join("llmscen-gallery");
         let failures = report_of(vec![failing()], Default::default(), 1);
         let mut reports: Vec<(String, Report)> = [1, 2, 5, 8, 12, 100].map(|count| (count.to_string(), sweep(count))).into();
-        reports.extend([("failing", failures), ("grid", grid(10)), ("rates", grid(2))].map(|(name, own)| (name.to_owned(), own)));
+        reports.extend(
+            [("failing", failures), ("grid", grid(10)), ("rates", grid(2))].map(|(name, report)| (name.to_owned(), report)),
+        );
         let watched = [1, 2].map(|count| (format!("watched-{count}"), report_of(vec![observed(); count], Default::default(), 0)));
         reports.extend(watched);
         let mut invalid = sweep(6);
@@ -231,8 +227,10 @@ mod tests {
             case.audit.valid = false;
             case.audit.reasons = vec!["event-loop stall".to_owned()];
         }
-        reports.extend([("invalid", invalid), ("engines", engines::tests::engines(3))].map(|(name, own)| (name.to_owned(), own)));
-        reports.extend([("search", searched())].map(|(name, own)| (name.to_owned(), own)));
+        reports.extend(
+            [("invalid", invalid), ("engines", crate::fixture::engines(3))].map(|(name, report)| (name.to_owned(), report)),
+        );
+        reports.extend([("search", searched())].map(|(name, report)| (name.to_owned(), report)));
         for (folder, report) in reports {
             let dir = dir.join(&folder);
             std::fs::create_dir_all(&dir).unwrap();

@@ -1,4 +1,7 @@
-//! Reports made up for the tests of this room: seeded, of any size, with everything that can be odd about a run.
+//! Reports for tests: seeded, of any size, with failures, telemetry, searches and hostile text.
+
+pub(crate) mod comparison;
+pub(crate) mod exports;
 
 use llmscen_core::chart_data::{Band, Bar, Heat, Pictures};
 use llmscen_core::check::{Check, Confidence, NoData, Of, Op, Ruling, Subject, Verdict};
@@ -8,16 +11,18 @@ use llmscen_core::metric::{Metric, Stat};
 use llmscen_core::outcome::FailureKind;
 use llmscen_core::report::{Audit, CaseReport, FailureExample, Report, RunVerdict, Series, Timelines, TokenSource};
 use llmscen_core::sample::{Counts, Distribution};
+use llmscen_core::search::{Extent, Finding, Goal, ProbeReport, Purpose, SearchReport, SearchSpec};
 use llmscen_core::seed::Seed;
 use llmscen_core::signal::{Form, Signal};
 use llmscen_core::telemetry::{Other, SignalStat, Telemetry};
+use llmscen_core::units::Nanos;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
 const REQUESTS: usize = 240;
 
-/// A closed-loop case of so many users against a server that saturates at about 32.
-pub fn case(users: u32) -> CaseReport {
+/// A closed-loop case of `users` users and a server that saturates at about 32.
+pub(crate) fn case(users: u32) -> CaseReport {
     let mut random = ChaCha8Rng::seed_from_u64(Seed(42).child(u64::from(users)).0);
     let busy = f64::from(users) / 32.0;
     let mut draw = |median: f64, spread: f64| -> Vec<f64> {
@@ -39,7 +44,7 @@ pub fn case(users: u32) -> CaseReport {
         token_source: Some(TokenSource::Usage),
         ..CaseReport::default()
     };
-    fill_figures(&mut case, [&ttft, &gaps, &e2e], window);
+    fill_metrics(&mut case, [&ttft, &gaps, &e2e], window);
     case.timelines = timelines(users, &ttft, window);
     case.pictures = pictures([&ttft, &gaps, &e2e], window);
     case.audit = audit();
@@ -47,7 +52,7 @@ pub fn case(users: u32) -> CaseReport {
     case
 }
 
-fn fill_figures(case: &mut CaseReport, [ttft, gaps, e2e]: [&[f64]; 3], window: f64) {
+fn fill_metrics(case: &mut CaseReport, [ttft, gaps, e2e]: [&[f64]; 3], window: f64) {
     let n = REQUESTS as u64;
     case.counts = Counts { scheduled: n, ok: n, warmup: 16, ..Counts::default() };
     let users = case.load_value.unwrap_or(1.0);
@@ -98,7 +103,7 @@ fn fill_figures(case: &mut CaseReport, [ttft, gaps, e2e]: [&[f64]; 3], window: f
 }
 
 /// The distribution of some values, quantiles by nearest rank.
-pub fn distribution(values: &[f64]) -> Distribution {
+pub(crate) fn distribution(values: &[f64]) -> Distribution {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
     let n = sorted.len() as f64;
@@ -161,10 +166,10 @@ fn audit() -> Audit {
 
 fn verdict(case: &CaseReport, metric: Metric, share: f64, limit: f64) -> Verdict {
     let observed = case.distributions[&metric].quantile(share);
-    let ruling = if observed.is_some_and(|seen| seen < limit) { Ruling::Pass } else { Ruling::Fail };
+    let ruling = if observed.is_some_and(|value| value < limit) { Ruling::Pass } else { Ruling::Fail };
     let expr = format!("{metric}.p{} < {limit}ms", share * 100.0);
     let subject = Subject::Metric { metric, stat: Some(Stat::Quantile(share)), tags: Vec::new() };
-    let bound = observed.map(|seen| seen * 1.06);
+    let bound = observed.map(|value| value * 1.06);
     Verdict {
         check: check(expr, subject, limit),
         ruling,
@@ -196,17 +201,17 @@ fn check(expr: String, subject: Subject, limit: f64) -> Check {
     Check { expr, subject, op: Op::Less, limit, relative: None, confidence, when, of: Of::Ok, no_data: NoData::Fail, abort: None }
 }
 
-/// A case in which requests fail with words that attack every format.
-pub fn failing() -> CaseReport {
+/// A case with failed requests whose message contains markup of every format.
+pub(crate) fn failing() -> CaseReport {
     let mut case = case(64);
     let kinds = [(FailureKind::Http5xx, 9), (FailureKind::Truncated, 2)];
     case.counts = Counts { ok: REQUESTS as u64 - 11, failed: 11, failures: kinds.into(), ..case.counts };
     case.scalars.insert(Metric::ErrorRate, 11.0 / REQUESTS as f64);
     let end = case.timelines.measured.1;
     case.timelines.failures = (0..11).map(|index| (end * (0.5 + 0.04 * f64::from(index)), 1.0)).collect();
-    let nasty = "a|b `c` <img src=x onerror=alert(1)>\n| row | ]]> \u{1b}[31m\u{0} ``d`` & $x$ \\";
+    let hostile = "a|b `c` <img src=x onerror=alert(1)>\n| row | ]]> \u{1b}[31m\u{0} ``d`` & $x$ \\";
     case.failures = vec![
-        FailureExample { kind: FailureKind::Http5xx, count: 9, status: None, message: nasty.into(), at: "headers".into() },
+        FailureExample { kind: FailureKind::Http5xx, count: 9, status: None, message: hostile.into(), at: "headers".into() },
         FailureExample {
             kind: FailureKind::Truncated,
             count: 2,
@@ -219,8 +224,8 @@ pub fn failing() -> CaseReport {
     case
 }
 
-/// A case in which nothing succeeded.
-pub fn no_data() -> CaseReport {
+/// A case without a successful request.
+pub(crate) fn no_data() -> CaseReport {
     let mut verdict = verdict(&case(4), Metric::Ttft, 0.99, 500.0);
     verdict = Verdict { ruling: Ruling::Fail, observed: None, bound: None, n: 0, note: Some("no data".into()), ..verdict };
     CaseReport {
@@ -244,8 +249,8 @@ pub fn no_data() -> CaseReport {
     }
 }
 
-/// A report of these cases.
-pub fn report_of(cases: Vec<CaseReport>, verdict: RunVerdict, exit_code: u8) -> Report {
+/// A report of the cases.
+pub(crate) fn report_of(cases: Vec<CaseReport>, verdict: RunVerdict, exit_code: u8) -> Report {
     let machine = Machine {
         host: "bench-1".into(),
         os: "Debian 13".into(),
@@ -276,8 +281,8 @@ pub fn report_of(cases: Vec<CaseReport>, verdict: RunVerdict, exit_code: u8) -> 
     }
 }
 
-/// A sweep of so many loads: powers of two up to twelve, every load beyond that.
-pub fn sweep(count: u32) -> Report {
+/// A sweep of `count` loads: powers of two for up to 12, otherwise every load.
+pub(crate) fn sweep(count: u32) -> Report {
     let users = (0..count).map(|index| if count <= 12 { 1 << index.min(8) } else { index + 1 });
     let mut users: Vec<u32> = users.collect();
     if count == 12 {
@@ -286,8 +291,8 @@ pub fn sweep(count: u32) -> Report {
     report_of(users.into_iter().map(case).collect(), RunVerdict::Inconclusive, 5)
 }
 
-/// An open loop swept over rate and so many lengths, with ids that no legend has room for.
-pub fn grid(lengths: u32) -> Report {
+/// An open loop swept over the rate and `lengths` lengths, with ids too long for a legend.
+pub(crate) fn grid(lengths: u32) -> Report {
     let cell = |index: u32| {
         let (users, length) = (1 << (index % 6), index / 6);
         let mut case = case(users);
@@ -307,8 +312,52 @@ pub fn grid(lengths: u32) -> Report {
     report_of((0..6 * lengths).map(cell).collect(), RunVerdict::Fail, 1)
 }
 
-/// The case of eight users, with telemetry; the server counted its requests and no others.
-pub fn observed() -> CaseReport {
+/// Engines under the same load, each slower than the one before.
+pub(crate) fn engines(count: u32) -> Report {
+    let engine = |index: u32| {
+        let mut case = case(8);
+        case.id = format!("url=http://10.0.0.7:{}/v1", 8000 + index);
+        case.labels = Labels(vec![("target.url".into(), Scalar::Text(format!("http://10.0.0.7:{}/v1", 8000 + index)))]);
+        for distribution in case.distributions.values_mut() {
+            distribution.quantiles.iter_mut().for_each(|value| *value *= 1.0 + 0.3 * f64::from(index));
+        }
+        case
+    };
+    report_of((0..count).map(engine).collect(), Default::default(), 0)
+}
+
+/// A search that found 16 users for `ttft.p99 < 500ms`, with probes at 8, twice at 16, and at 32.
+pub(crate) fn searched() -> Report {
+    let verdict = sweep(1).cases[0].verdicts[0].clone();
+    let probe = |(load, observed, purpose): (f64, f64, Purpose)| {
+        let ruling = if observed > 500.0 { Ruling::Fail } else { Ruling::Pass };
+        ProbeReport {
+            case: format!("concurrency={load}"),
+            round: 0,
+            load,
+            purpose,
+            holds: Some(if observed > 500.0 { 0.0 } else { 0.99 }),
+            requests: 100,
+            hopeless: observed > 500.0,
+            verdicts: vec![Verdict { ruling, observed: Some(observed), ..verdict.clone() }],
+            per_user_tps: Some(1000.0 / load),
+            total_tps: Some(if load > 16.0 { 500.0 } else { 900.0 }),
+            goodput: None,
+            dominated: load > 16.0,
+        }
+    };
+    use Purpose::{Bracket, Confirm, Narrow};
+    let probes = [(8.0, 250.0, Bracket), (32.0, 1000.0, Bracket), (16.0, 350.0, Narrow), (16.0, 400.0, Confirm)];
+    let (vary, goal, drain, precision) = ("load.concurrency".to_owned(), Goal::Slo, Nanos::ZERO, 0.05);
+    let spec = SearchSpec { vary, low: 1.0, high: 64.0, start: 8.0, whole: true, precision, confirm: 1, goal, drain };
+    let (answer, interval, extent) = (Some(16.0), (Some(15.0), 17.0), Extent::Within);
+    let finding = Finding { answer, interval, mass: Some(0.97), extent, settled: true, confirmed: 1, contrary: None };
+    let search = SearchReport { spec, labels: Labels::default(), finding, probes: probes.map(probe).to_vec() };
+    Report { searches: vec![search], ..report_of(sweep(3).cases, RunVerdict::Pass, 0) }
+}
+
+/// A case of eight users with telemetry; the server counted only its requests.
+pub(crate) fn observed() -> CaseReport {
     let mut case = case(8);
     let end = case.timelines.in_flight.last().map_or(60.0, |point| point.0);
     let mut telemetry = Telemetry::default();
@@ -337,7 +386,7 @@ pub fn observed() -> CaseReport {
     let end = (f64::INFINITY, 240.0);
     for (signal, mean, buckets) in [
         (Signal::ServerTtft, 70.0, vec![(56.0, 60.0), (84.0, 220.0), (140.0, 240.0), end]),
-        // As coarse as a server's own: its median lies in the first bucket, its tail in the last.
+        // A coarse histogram: the median is in the first bucket, the tail in the last.
         (Signal::ServerQueueTime, 22.0, vec![(300.0, 216.0), (480.0, 232.0), end]),
     ] {
         assert_eq!(signal.form(), Form::Histogram);
@@ -345,7 +394,7 @@ pub fn observed() -> CaseReport {
     }
     telemetry.others.insert("vllm:lora{a=b}".into(), Other::Level { n: 2, mean: Some(1.5), min: 1.0, max: 2.0 });
     telemetry.others.insert("vllm:corrupted_total".into(), Other::Growth(0.25));
-    telemetry.notes = vec!["n/a: server.preemptions: the page does not tell it.".into()];
+    telemetry.notes = vec!["n/a: server.preemptions: the /metrics endpoint does not export it.".into()];
     case.telemetry = telemetry;
     case
 }
@@ -363,7 +412,7 @@ fn sampled(values: Vec<f64>) -> SignalStat {
     }
 }
 
-/// From its values of TTFT, ITL and E2E in ms, and the length of its window in seconds.
+/// Chart data of TTFT, ITL and E2E values in ms; `window`: duration in seconds.
 fn pictures([ttft, gaps, e2e]: [&[f64]; 3], window: f64) -> Pictures {
     let spectra = [(Metric::Ttft, ttft), (Metric::Itl, gaps), (Metric::Tpot, gaps), (Metric::E2e, e2e)];
     Pictures {
@@ -371,7 +420,7 @@ fn pictures([ttft, gaps, e2e]: [&[f64]; 3], window: f64) -> Pictures {
         heat: Some(heat(e2e, window)),
         by_token: (0..42).map(|step| band(step, gaps)).collect(),
         prefill: ttft.iter().enumerate().map(|(index, first)| prompt(index, *first)).collect(),
-        waterfall: (0..40).map(|index| bar(index, (ttft[index], e2e[index]), window)).collect(),
+        waterfall: (0..40).map(|index| bar(index, ttft[index], e2e[index], window)).collect(),
     }
 }
 
@@ -398,7 +447,7 @@ fn heat(e2e: &[f64], window: f64) -> Heat {
     }
 }
 
-/// Slower with the context, and rougher where few replies are that long.
+/// Gaps grow with the output position; few responses reach the last positions.
 fn band(step: usize, gaps: &[f64]) -> Band {
     let from = 2.0 + 3.0 * step as f64;
     let middle = gaps.iter().sum::<f64>() / gaps.len() as f64 * (1.0 + from / 400.0);
@@ -411,15 +460,15 @@ fn prompt(index: usize, first: f64) -> (f64, f64) {
     (tokens, first * 0.5 + tokens * 0.06)
 }
 
-fn bar(index: usize, (first, whole): (f64, f64), window: f64) -> Bar {
+fn bar(index: usize, ttft: f64, e2e: f64, window: f64) -> Bar {
     let intended = window * (0.08 + index as f64 / 40.0);
     Bar {
         seq: index as u64,
         turn: 0,
         intended,
         sent: Some(intended),
-        first_token: Some(intended + first / 1e3),
-        end: intended + whole / 1e3,
+        first_token: Some(intended + ttft / 1e3),
+        end: intended + e2e / 1e3,
         failure: None,
     }
 }

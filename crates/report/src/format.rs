@@ -1,27 +1,27 @@
-//! Numbers, units and foreign text as text: the one place where a figure is formatted and Markdown is escaped.
+//! Formats numbers with their units, and escapes text for terminals and Markdown.
 
 use llmscen_core::check::{Check, Of};
 use llmscen_core::foreign::escaped;
 use llmscen_core::metric::Metric;
 use llmscen_core::units::Unit;
 
-/// What stands where a value does not exist.
+/// The text of a missing value.
 pub const ABSENT: &str = "n/a";
 
-/// What differs from zero only by the arithmetic of floats.
-const DUST: f64 = 1e-9;
+/// A value closer to zero than this is a rounding error.
+const ROUNDING_ERROR: f64 = 1e-9;
 
-/// Three significant digits below 1000, whole numbers above; trailing zeros are kept, for they are digits too.
+/// Three significant digits below 1000, whole numbers above; trailing zeros are kept, since they are significant.
 pub fn number(value: f64) -> String {
     digits(value, 3)
 }
 
-/// A number rounded to `significant` digits; whole digits are never cut.
+/// A number rounded to `significant` digits; digits before the point are never cut.
 fn digits(value: f64, significant: i32) -> String {
     if !value.is_finite() {
         return ABSENT.to_owned();
     }
-    if value.abs() < DUST {
+    if value.abs() < ROUNDING_ERROR {
         return "0".to_owned();
     }
     let places = (significant - 1 - magnitude(value, significant)).clamp(0, 12) as usize;
@@ -37,16 +37,16 @@ fn magnitude(value: f64, significant: i32) -> i32 {
     ((value.abs() / step).round() * step * (1.0 + 1e-12)).log10().floor() as i32
 }
 
-/// A span given in milliseconds, in the unit that reads best: `87.3 µs`, `87.3 ms`, `1.24 s`.
+/// A duration given in milliseconds, in µs, ms or s by its size: `87.3 µs`, `87.3 ms`, `1.24 s`.
 pub fn millis(value: f64) -> String {
-    span(value, 3)
+    duration(value, 3)
 }
 
-fn span(value: f64, significant: i32) -> String {
+fn duration(value: f64, significant: i32) -> String {
     if !value.is_finite() {
         return ABSENT.to_owned();
     }
-    let exponent = if value.abs() < DUST { 0 } else { magnitude(value, significant) };
+    let exponent = if value.abs() < ROUNDING_ERROR { 0 } else { magnitude(value, significant) };
     match exponent {
         3.. => format!("{} s", digits(value / 1e3, significant)),
         0..3 => format!("{} ms", digits(value, significant)),
@@ -54,7 +54,7 @@ fn span(value: f64, significant: i32) -> String {
     }
 }
 
-/// A figure with a `k` from 10 000 on: `12.4k`.
+/// A number, with a `k` from 10 000 on: `12.4k`.
 pub fn thousands(value: f64) -> String {
     compact(value, 3)
 }
@@ -77,8 +77,8 @@ pub fn value(value: f64, unit: Unit) -> String {
 }
 
 /// A value that may be missing, in its unit.
-pub fn optional(figure: Option<f64>, unit: Unit) -> String {
-    figure.map_or_else(|| ABSENT.to_owned(), |figure| value(figure, unit))
+pub fn optional(number: Option<f64>, unit: Unit) -> String {
+    number.map_or_else(|| ABSENT.to_owned(), |number| value(number, unit))
 }
 
 fn format_unit(value: f64, unit: Unit, significant: i32) -> String {
@@ -86,9 +86,9 @@ fn format_unit(value: f64, unit: Unit, significant: i32) -> String {
         return ABSENT.to_owned();
     }
     match unit {
-        Unit::Millis => span(value, significant),
-        Unit::Seconds => span(value * 1e3, significant),
-        Unit::Share => format!("{}%", without_zeros(&digits(tidy(value * 100.0), significant))),
+        Unit::Millis => duration(value, significant),
+        Unit::Seconds => duration(value * 1e3, significant),
+        Unit::Share => format!("{}%", trim_trailing_zeros(&digits(round_off(value * 100.0), significant))),
         Unit::TokensPerSecond | Unit::RequestsPerSecond | Unit::ItemsPerSecond | Unit::SessionsPerSecond => {
             format!("{} {}", compact(value, significant), unit.symbol())
         }
@@ -102,34 +102,40 @@ fn format_unit(value: f64, unit: Unit, significant: i32) -> String {
     }
 }
 
-/// Removes the binary dust of a multiplication by 100: 0.07 becomes 7, not 7.000000000000001.
-fn tidy(value: f64) -> f64 {
+/// Removes the rounding error of a multiplication by 100: 0.07 becomes 7, not 7.000000000000001.
+fn round_off(value: f64) -> f64 {
     (value * 1e10).round() / 1e10
 }
 
-fn without_zeros(text: &str) -> &str {
+fn trim_trailing_zeros(text: &str) -> &str {
     if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.') } else { text }
 }
 
-/// A value beside the limit that it is held against: as many digits as it takes to tell the two apart.
-pub fn against(figure: Option<f64>, limit: f64, unit: Unit) -> String {
-    let Some(figure) = figure else { return ABSENT.to_owned() };
-    if figure.is_infinite() {
-        return if figure > 0.0 { "∞" } else { "-∞" }.to_owned();
+/// A value with as many digits as it needs to differ from `limit`.
+pub fn against(observed: Option<f64>, limit: f64, unit: Unit) -> String {
+    let Some(observed) = observed else { return ABSENT.to_owned() };
+    if observed.is_infinite() {
+        return if observed > 0.0 { "∞" } else { "-∞" }.to_owned();
     }
     let shown = |value, significant| format_unit(value, unit, significant);
-    let differs = |significant: &i32| leading(&shown(figure, *significant)) != leading(&shown(limit, *significant));
-    let significant = if figure == limit { 3 } else { (3..=15).find(differs).unwrap_or(15) };
-    shown(figure, significant)
+    let differs =
+        |significant: &i32| leading_number(&shown(observed, *significant)) != leading_number(&shown(limit, *significant));
+    let significant = if observed == limit { 3 } else { (3..=15).find(differs).unwrap_or(15) };
+    shown(observed, significant)
 }
 
-/// The number that a text begins with, so that `500.0 ms` and `500 ms` count as the same figure.
-fn leading(text: &str) -> (Option<f64>, &str) {
+/// The number at the beginning of a text and the rest of it, so that `500.0 ms` and `500 ms` count as equal.
+fn leading_number(text: &str) -> (Option<f64>, &str) {
     let end = text.find(|c: char| !c.is_ascii_digit() && !matches!(c, '.' | '-')).unwrap_or(text.len());
     (text[..end].parse().ok(), &text[end..])
 }
 
-/// Bytes in the binary unit that reads best.
+/// A count with its noun in the right number: `1 case`, `2 cases`.
+pub fn counted(count: usize, noun: &str) -> String {
+    format!("{count} {noun}{}", if count == 1 { "" } else { "s" })
+}
+
+/// Bytes in a binary unit: `3.50 MiB`.
 pub fn bytes(value: f64) -> String {
     bytes_in(value, 3)
 }
@@ -140,16 +146,16 @@ fn bytes_in(value: f64, significant: i32) -> String {
     format!("{} {}", digits(value / 1024f64.powi(step.0 as i32), significant), step.1)
 }
 
-/// The check as its scenario wrote it, and the rows it is about where they are not the usual ones.
-pub fn title(check: &Check) -> String {
+/// The check as the scenario wrote it; `of scheduled` is added where failed requests count too.
+pub fn check_title(check: &Check) -> String {
     match check.of {
         Of::Ok => check.expr.clone(),
         Of::Scheduled => format!("{} of scheduled", check.expr),
     }
 }
 
-/// Whether the metric is computed from output tokens, so that a doubtful count makes it doubtful.
-pub fn counts_output(metric: Metric) -> bool {
+/// Whether the metric is computed from the number of output tokens.
+pub fn depends_on_output_tokens(metric: Metric) -> bool {
     use Metric::*;
     matches!(
         metric,
@@ -173,7 +179,7 @@ pub fn counts_output(metric: Metric) -> bool {
     )
 }
 
-/// One line without control characters, so that a server's words can move no cursor, break no row and reorder no text.
+/// One line without control and bidirectional characters: text of a server must not move the cursor, break a table or reorder text.
 pub fn plain(text: &str) -> String {
     let visible =
         |c: char| if c.is_control() || matches!(c, '\u{2028}' | '\u{2029}' | '\u{fffe}' | '\u{ffff}') { ' ' } else { c };
@@ -181,12 +187,12 @@ pub fn plain(text: &str) -> String {
     escaped(&line, false).into_owned()
 }
 
-/// At most `room` characters of a text, the last one `…` where something was cut.
-pub fn shorten(text: &str, room: usize) -> String {
-    if text.chars().count() <= room {
+/// At most `max` characters of a text; the last one is `…` where the text was cut.
+pub fn shorten(text: &str, max: usize) -> String {
+    if text.chars().count() <= max {
         return text.to_owned();
     }
-    text.chars().take(room.saturating_sub(1)).chain(std::iter::once('…')).collect()
+    text.chars().take(max.saturating_sub(1)).chain(std::iter::once('…')).collect()
 }
 
 /// A code span that is safe in a table cell: one line, a fence longer than any run of backticks in it, pipes escaped.
@@ -201,22 +207,22 @@ pub fn code(text: &str) -> String {
     format!("{fence}{pad}{}{pad}{fence}", text.replace('|', "\\|"))
 }
 
-fn longest_run(text: &str, wanted: char) -> usize {
-    text.split(|c| c != wanted).map(str::len).max().unwrap_or(0)
+fn longest_run(text: &str, repeated: char) -> usize {
+    text.split(|c| c != repeated).map(str::len).max().unwrap_or(0)
 }
 
-/// Prose in which nothing is markup but code spans that close: our own notes use them, a server's words may too.
+/// Text as Markdown in which only closed code spans are markup.
 pub fn prose(text: &str) -> String {
     let text = plain(text);
     let parts: Vec<&str> = text.split('`').collect();
     if parts.len().is_multiple_of(2) {
-        return markless(&text);
+        return escape_markdown(&text);
     }
-    let render = |(index, part): (usize, &&str)| if index % 2 == 1 { code(part) } else { markless(part) };
+    let render = |(index, part): (usize, &&str)| if index % 2 == 1 { code(part) } else { escape_markdown(part) };
     parts.iter().enumerate().map(render).collect()
 }
 
-fn markless(text: &str) -> String {
+fn escape_markdown(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let chars: Vec<char> = text.chars().collect();
     for (index, &c) in chars.iter().enumerate() {
@@ -237,7 +243,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn three_digits_carry_the_meaning() {
+    fn numbers_have_three_significant_digits() {
         let table = [
             (0.0, "0"),
             (5.6e-17, "0"),
@@ -280,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn a_broken_limit_never_looks_equal_to_what_broke_it() {
+    fn a_value_beyond_its_limit_never_looks_equal_to_it() {
         assert_eq!(against(Some(500.4), 500.0, Unit::Millis), "500.4 ms");
         assert_eq!(against(Some(500.0004), 500.0, Unit::Millis), "500.0004 ms");
         assert_eq!(against(Some(500.0), 500.0, Unit::Millis), "500 ms");
@@ -298,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn a_code_span_holds_whatever_it_is_given() {
+    fn a_code_span_escapes_any_text() {
         let table = [
             ("plain", "`plain`"),
             ("a|b", "`a\\|b`"),

@@ -1,6 +1,6 @@
-//! The verdict on a run as one line that a person can act on.
+//! The verdict on a run and its reason, in one line.
 
-use crate::format::{against, plain, title};
+use crate::format::{against, check_title, counted, plain};
 use crate::objectives::{limit_text, subject_mark};
 use crate::search::sentence;
 use crate::table::Emphasis;
@@ -8,8 +8,8 @@ use llmscen_core::check::{Ruling, Verdict};
 use llmscen_core::outcome::{Failure, FailureKind};
 use llmscen_core::report::{CACHED, CaseReport, OFF_PLAN, Report, RunVerdict};
 
-/// The verdict as a word, in capitals.
-pub fn word(verdict: RunVerdict) -> &'static str {
+/// The name of the verdict, in capitals.
+pub(crate) fn verdict_name(verdict: RunVerdict) -> &'static str {
     match verdict {
         RunVerdict::Pass => "PASS",
         RunVerdict::Fail => "FAIL",
@@ -27,184 +27,193 @@ pub fn verdict_line(report: &Report, color: bool) -> String {
         RunVerdict::Inconclusive => Emphasis::Inconclusive,
         RunVerdict::Invalid => Emphasis::Invalid,
     };
-    let verdict = word(report.verdict);
+    let verdict = verdict_name(report.verdict);
     let verdict = if color { emphasis.paint(verdict) } else { verdict.to_owned() };
     format!("{verdict}: {}\n", reason(report))
 }
 
-/// What it rests on, and what to do about what went wrong.
+/// The reason of the verdict, and hints for failed requests.
 pub fn reason(report: &Report) -> String {
-    let sentences = explain_dataset_end(report, || verdict_reason(report), || passed(report));
-    let hints = report.hints.iter().map(|hint| format!(" {}", plain(hint)));
-    std::iter::once(sentences).chain(hints).collect()
+    let mut text = explain_dataset_end(report, || verdict_reason(report), || pass_reason(report));
+    for hint in &report.hints {
+        text += &format!(" {}", plain(hint));
+    }
+    text
 }
 
 fn verdict_reason(report: &Report) -> String {
     if report.cases.is_empty() {
         return "no case ran.".to_owned();
     }
-    let found = || report.searches.iter().map(|search| sentence(report, search)).collect::<Vec<_>>().join("; ") + ".";
+    let results = || report.searches.iter().map(|search| sentence(report, search)).collect::<Vec<_>>().join("; ") + ".";
     match report.verdict {
         RunVerdict::Invalid if !report.searches.is_empty() && !report.manifest.interrupted => {
-            format!("{} {}", found(), capital(&invalid(report)))
+            format!("{} {}", results(), capitalize(&invalid_reason(report)))
         }
-        verdict if !report.searches.is_empty() && verdict != RunVerdict::Error => found(),
-        RunVerdict::Invalid if report.manifest.interrupted => cut_short(report),
-        RunVerdict::Error if report.manifest.interrupted && given_up(report) => cut_short(report),
-        RunVerdict::Pass if rulings(report).next().is_none() => format!("{}; no limit was set.", extent(report)),
-        RunVerdict::Pass => passed(report),
-        RunVerdict::Fail => failed(report),
-        RunVerdict::Inconclusive => undecided(report),
-        RunVerdict::Invalid => invalid(report),
-        RunVerdict::Error => error(report),
+        verdict if !report.searches.is_empty() && verdict != RunVerdict::Error => results(),
+        RunVerdict::Invalid if report.manifest.interrupted => interrupted_reason(report),
+        RunVerdict::Error if report.manifest.interrupted && only_cancelled(report) => interrupted_reason(report),
+        RunVerdict::Pass if verdicts(report).next().is_none() => format!("{}; no objective was set.", extent(report)),
+        RunVerdict::Pass => pass_reason(report),
+        RunVerdict::Fail => fail_reason(report),
+        RunVerdict::Inconclusive => inconclusive_reason(report),
+        RunVerdict::Invalid => invalid_reason(report),
+        RunVerdict::Error => error_reason(report),
     }
 }
 
-fn passed(report: &Report) -> String {
-    format!("{} held over {}.", limits(rulings(report).count()), extent(report))
+fn pass_reason(report: &Report) -> String {
+    let met = match verdicts(report).count() {
+        1 => "1 objective met".to_owned(),
+        count => format!("all {count} objectives met"),
+    };
+    format!("{met}: {}.", extent(report))
 }
 
-fn rulings(report: &Report) -> impl Iterator<Item = (&CaseReport, &Verdict)> {
+fn verdicts(report: &Report) -> impl Iterator<Item = (&CaseReport, &Verdict)> {
     report.cases.iter().flat_map(|case| case.verdicts.iter().map(move |verdict| (case, verdict)))
 }
 
-fn of_ruling(report: &Report, ruling: Ruling) -> Vec<(&CaseReport, &Verdict)> {
-    rulings(report).filter(|(_, verdict)| verdict.ruling == ruling).collect()
+fn verdicts_with(report: &Report, ruling: Ruling) -> Vec<(&CaseReport, &Verdict)> {
+    verdicts(report).filter(|(_, verdict)| verdict.ruling == ruling).collect()
 }
 
-fn limits(count: usize) -> String {
-    if count == 1 { "the one limit".to_owned() } else { format!("all {count} limits") }
-}
-
+/// How much was measured: `2 cases, 480 of 480 requests succeeded`.
 fn extent(report: &Report) -> String {
-    let whole = || report.cases.iter().filter(|case| !case.is_stage());
-    let ok: u64 = whole().map(|case| case.counts.ok).sum();
-    let scheduled: u64 = whole().map(|case| case.counts.scheduled).sum();
-    let number = |count: usize, noun: &str| format!("{count} {noun}{}", if count == 1 { "" } else { "s" });
-    let cases = number(whole().count(), "case");
-    let stages = match report.cases.len() - whole().count() {
+    // The requests of a stage are also those of its case.
+    let cases = || report.cases.iter().filter(|case| !case.is_stage());
+    let ok: u64 = cases().map(|case| case.counts.ok).sum();
+    let scheduled: u64 = cases().map(|case| case.counts.scheduled).sum();
+    let stages = match report.cases.len() - cases().count() {
         0 => String::new(),
-        stages => format!(" in {}", number(stages, "stage")),
+        stages => format!(" in {}", counted(stages, "stage")),
     };
-    format!("{cases}{stages}, {ok} of {scheduled} requests ok")
+    format!("{}{stages}, {ok} of {scheduled} requests succeeded", counted(cases().count(), "case"))
 }
 
-fn failed(report: &Report) -> String {
-    let broken = of_ruling(report, Ruling::Fail);
-    let Some((case, verdict)) = broken.iter().max_by(|a, b| excess(a.1).total_cmp(&excess(b.1))) else {
-        return format!("{}; the run failed without a broken limit.", extent(report));
+fn fail_reason(report: &Report) -> String {
+    let failed = verdicts_with(report, Ruling::Fail);
+    let Some((case, verdict)) = failed.iter().max_by(|a, b| excess(a.1).total_cmp(&excess(b.1))) else {
+        return format!("{}; the run failed although every judged objective passed.", extent(report));
     };
     let (check, unit) = (&verdict.check, verdict.check.subject.unit());
-    let seen = match verdict.observed {
+    let observed = match verdict.observed {
         Some(_) => {
             let limit = check.relative.map(|_| format!(", limit {}", limit_text(verdict))).unwrap_or_default();
             format!("observed {}{}{limit}", subject_mark(case, verdict), against(verdict.observed, check.limit, unit))
         }
         None if verdict.n > 0 => verdict.note.clone().unwrap_or_default(),
-        None => "there is no data for it".to_owned(),
+        None => "no data".to_owned(),
     };
-    let others = if broken.len() > 1 { "; worst: " } else { ": " };
-    format!("{} of {} limits broken{others}`{}` at `{}`, {seen}.", broken.len(), rulings(report).count(), title(check), case.id)
+    let colon = if failed.len() > 1 { ". Worst: " } else { ": " };
+    let total = counted(verdicts(report).count(), "objective");
+    format!("{} of {total} failed{colon}`{}` in `{}`, {observed}.", failed.len(), check_title(check), case.id)
 }
 
-/// By how much a limit is missed, as a ratio; missing data is the worst of all.
+/// The relative distance between the observed value and the limit; missing data counts as infinite.
 fn excess(verdict: &Verdict) -> f64 {
     match verdict.observed {
         None => f64::INFINITY,
         Some(_) if verdict.check.limit == 0.0 => f64::MAX,
-        Some(seen) => ((seen - verdict.check.limit) / verdict.check.limit).abs(),
+        Some(observed) => ((observed - verdict.check.limit) / verdict.check.limit).abs(),
     }
 }
 
 /// How many times its samples an objective needs.
-fn times(verdict: &Verdict) -> f64 {
+fn needed_factor(verdict: &Verdict) -> f64 {
     verdict.need.map_or(0.0, |need| need as f64 / verdict.n.max(1) as f64)
 }
 
-fn undecided(report: &Report) -> String {
-    let open = of_ruling(report, Ruling::Inconclusive);
-    let Some((case, verdict)) = open.iter().max_by(|a, b| times(a.1).total_cmp(&times(b.1))) else {
-        return format!("{}; too little data to rule.", extent(report));
+fn inconclusive_reason(report: &Report) -> String {
+    let open = verdicts_with(report, Ruling::Inconclusive);
+    let Some((case, verdict)) = open.iter().max_by(|a, b| needed_factor(a.1).total_cmp(&needed_factor(b.1))) else {
+        return format!("{}; not enough samples to decide.", extent(report));
     };
-    let (have, name) = (verdict.n, title(&verdict.check));
+    let (have, name) = (verdict.n, check_title(&verdict.check));
     let advice = match verdict.need {
-        Some(need) => format!("has {have} samples and needs about {need}: measure more (`load.requests` or `load.duration`)"),
+        Some(need) => format!("has {have} of about {need} samples; increase `load.requests` or `load.duration`"),
         None if verdict.note.is_some() => {
-            format!("is open: {}", verdict.note.as_deref().unwrap_or_default())
+            format!("is inconclusive: {}", verdict.note.as_deref().unwrap_or_default())
         }
-        None => format!("has {have} samples, too few to say: measure more (`load.requests` or `load.duration`)"),
+        None => format!("has only {have} samples; increase `load.requests` or `load.duration`"),
     };
-    format!("{} of {} limits undecided; `{name}` at `{}` {advice}.", open.len(), rulings(report).count(), case.id)
+    let total = verdicts(report).count();
+    let are = if open.len() == 1 { "is" } else { "are" };
+    format!("{} of {} {are} inconclusive. `{name}` in `{}` {advice}.", open.len(), counted(total, "objective"), case.id)
 }
 
-/// Whether the interruption alone made requests fail.
-fn given_up(report: &Report) -> bool {
+/// Whether every failed request was cancelled by the interruption.
+fn only_cancelled(report: &Report) -> bool {
     report.cases.iter().flat_map(|case| &case.failures).all(|failure| failure.kind == FailureKind::Cancelled)
 }
 
-fn cut_short(report: &Report) -> String {
+fn interrupted_reason(report: &Report) -> String {
     format!("interrupted after {}; unfinished cases are not judged.", extent(report))
 }
 
-fn invalid(report: &Report) -> String {
-    let mut unsound: Vec<&CaseReport> = report.cases.iter().filter(|case| case.is_invalid()).collect();
-    if unsound.is_empty() {
-        unsound = report.cases.iter().filter(|case| !case.audit.valid).collect();
+fn invalid_reason(report: &Report) -> String {
+    let mut invalid: Vec<&CaseReport> = report.cases.iter().filter(|case| case.is_invalid()).collect();
+    if invalid.is_empty() {
+        invalid = report.cases.iter().filter(|case| !case.audit.valid).collect();
     }
-    let Some(first) = unsound.first() else {
+    let Some(first) = invalid.first() else {
         return "the run deviated from its plan; see Notes.".to_owned();
     };
     let why = first.audit.reasons.first().map_or("no reason was given", String::as_str);
-    let (count, all) = (unsound.len(), report.cases.len());
+    let count = invalid.len();
+    let all = counted(report.cases.len(), "case");
     for (kind, what) in [(OFF_PLAN, "deviated from the plan"), (CACHED, "measured the server's prefix cache")] {
         if let Some(why) = why.strip_prefix(kind) {
-            return format!("{count} of {all} cases {what}. `{}`: {}.", first.id, plain(why).trim_end_matches('.'));
+            return format!("{count} of {all} {what}. `{}`: {}.", first.id, plain(why).trim_end_matches('.'));
         }
     }
-    if let Some((case, verdict)) =
-        of_ruling(report, Ruling::Invalid).into_iter().find(|(case, _)| !case.audit.objectives.is_empty())
-    {
-        let (count, all) = (of_ruling(report, Ruling::Invalid).len(), rulings(report).count());
+    let affected = verdicts_with(report, Ruling::Invalid);
+    if let Some((case, verdict)) = affected.iter().find(|(case, _)| !case.audit.objectives.is_empty()) {
         let note = plain(verdict.note.as_deref().unwrap_or_default());
-        let (name, note) = (title(&verdict.check), note.trim_end_matches('.'));
-        let remedy = remedy(case).map(|remedy| format!(" {remedy}")).unwrap_or_default();
-        let how = "the load generator may have caused the result";
-        return format!("{count} of {all} objectives: {how}. `{name}` at `{}`: {note}.{remedy}", case.id);
+        return format!(
+            "{} of {}: the load generator may have caused the result. `{}` in `{}`: {}.{}",
+            affected.len(),
+            counted(verdicts(report).count(), "objective"),
+            check_title(&verdict.check),
+            case.id,
+            note.trim_end_matches('.'),
+            remedy(case),
+        );
     }
-    let remedy = remedy(first).map(|remedy| format!(" {remedy}")).unwrap_or_default();
     format!(
-        "the load generator was the bottleneck in {count} of {all} cases, so their numbers are not the server's. `{}`: {}.{remedy}",
+        "the load generator was the bottleneck in {count} of {all}, so their numbers are not the server's. `{}`: {}.{}",
         first.id,
         plain(why).trim_end_matches('.'),
+        remedy(first),
     )
 }
 
-/// A sentence that follows another one.
-fn capital(text: &str) -> String {
+/// The text with a capital first letter.
+fn capitalize(text: &str) -> String {
     let mut letters = text.chars();
     letters.next().map(|first| first.to_uppercase().chain(letters).collect()).unwrap_or_default()
 }
 
-/// What to do; None where the reason says so itself.
-fn remedy(unsound: &CaseReport) -> Option<&'static str> {
-    match unsound.audit.dropped {
-        0 if unsound.audit.reasons.iter().any(|why| why.contains(Failure::NO_FILES)) => None,
-        0 => Some("Run llmscen on an idle machine or with more CPU cores, or lower the load."),
-        _ => Some("Raise `load.max_in_flight`, or lower the rate."),
+/// What to do about an invalid case, with a leading space; empty if the reason names the remedy.
+fn remedy(invalid: &CaseReport) -> &'static str {
+    match invalid.audit.dropped {
+        0 if invalid.audit.reasons.iter().any(|why| why.contains(Failure::NO_FILES)) => "",
+        0 => " Run llmscen on an idle machine or with more CPU cores, or lower the load.",
+        _ => " Raise `load.max_in_flight`, or lower the rate.",
     }
 }
 
-fn error(report: &Report) -> String {
+fn error_reason(report: &Report) -> String {
     let failed = &report.manifest.failed;
-    let stopped = report.manifest.error.as_ref().filter(|why| failed.iter().all(|own| own.why != **why));
+    let stopped = report.manifest.error.as_ref().filter(|why| failed.iter().all(|case| case.why != **why));
     if stopped.is_some() || !failed.is_empty() {
         let stopped = stopped.map(|why| format!("the run stopped: {}", plain(why).trim_end_matches('.')));
-        let all = stopped.into_iter().chain(failures(report)).collect::<Vec<_>>().join("; ");
+        let all = stopped.into_iter().chain(failed_case_reasons(report)).collect::<Vec<_>>().join("; ");
         let end = if all.ends_with('?') { "" } else { "." };
         return format!("{all}{end}");
     }
-    let dead = report.cases.iter().find(|case| case.counts.ok == 0).and_then(|case| Some((case, case.failures.first()?)));
-    match dead {
+    let failed_case = report.cases.iter().find(|case| case.counts.ok == 0).and_then(|case| Some((case, case.failures.first()?)));
+    match failed_case {
         Some((case, failure)) => format!(
             "no request succeeded: {} of {} in `{}` failed with `{}`: {}.",
             failure.count,
@@ -217,17 +226,17 @@ fn error(report: &Report) -> String {
     }
 }
 
-/// The first lines of a report: that it was cut short, where it was.
+/// A warning that the run was interrupted; None if it was not.
 pub fn interruption(report: &Report) -> Option<String> {
-    let cut = report.manifest.parts.iter().filter_map(|part| part.cut_short.as_deref()).next();
-    let why = cut.map(|why| format!(" ({})", plain(why))).unwrap_or_default();
+    let cause = report.manifest.parts.iter().find_map(|part| part.cut_short.as_deref());
+    let why = cause.map(|why| format!(" ({})", plain(why))).unwrap_or_default();
     report.manifest.interrupted.then(|| format!("Run interrupted{why}. Results cover only the requests that finished."))
 }
 
 /// What to do about a dataset that ended early.
 const DATASET_HELP: &str = "Lower `load.requests`, or set `dataset.on_exhausted: cycle`.";
 
-/// Why the data ended early, with the first case that it ended and the number of the others.
+/// A sentence about the first case whose dataset ended early, and the number of the others.
 fn dataset_ended(report: &Report) -> Option<String> {
     let mut cases = report.cases.iter().filter_map(|case| Some((case, case.dataset_end?)));
     let (case, end) = cases.next()?;
@@ -239,13 +248,13 @@ fn dataset_ended(report: &Report) -> Option<String> {
     })
 }
 
-/// Whether nothing but the end of the data keeps the run from passing.
+/// Whether the run would have passed had its dataset not ended early.
 fn only_dataset_end(report: &Report) -> bool {
     let passed = |case: &CaseReport| case.verdicts.iter().all(|verdict| verdict.ruling == Ruling::Pass);
     report.verdict == RunVerdict::Inconclusive && report.searches.is_empty() && report.cases.iter().all(passed)
 }
 
-/// The reason of a verdict with what the end of the data has to do with it. `passed`: the reason of the same run as a pass.
+/// The reason of a verdict, and whether the dataset ended early. `passed`: the reason that the same run would have as a PASS.
 fn explain_dataset_end(report: &Report, reason: impl FnOnce() -> String, passed: impl FnOnce() -> String) -> String {
     match dataset_ended(report) {
         None => reason(),
@@ -254,8 +263,8 @@ fn explain_dataset_end(report: &Report, reason: impl FnOnce() -> String, passed:
     }
 }
 
-/// Why cases failed, each reason once with the cases that it is about; of a run of one case, the reason alone.
-fn failures(report: &Report) -> Vec<String> {
+/// Why cases failed: each reason once with its cases; without them if the run has one case.
+fn failed_case_reasons(report: &Report) -> Vec<String> {
     let mut reasons: Vec<(&str, Vec<String>)> = Vec::new();
     for failed in &report.manifest.failed {
         let case = format!("`{}`", failed.case);
@@ -264,11 +273,11 @@ fn failures(report: &Report) -> Vec<String> {
             None => reasons.push((failed.why.as_str(), vec![case])),
         }
     }
-    let alone = report.cases.iter().filter(|case| !case.is_stage()).count() == 1;
+    let is_single_case = report.cases.iter().filter(|case| !case.is_stage()).count() == 1;
     let text = |(why, cases): (&str, Vec<String>)| {
         let why = plain(why);
         let why = why.trim_end_matches('.');
-        if alone { why.to_owned() } else { format!("{}: {why}", cases.join(", ")) }
+        if is_single_case { why.to_owned() } else { format!("{}: {why}", cases.join(", ")) }
     };
     reasons.into_iter().map(text).collect()
 }
@@ -278,41 +287,40 @@ mod tests {
     use super::*;
     use crate::fixture::{case, failing, no_data, report_of, sweep};
     use llmscen_core::labels::{Labels, Scalar};
-    use llmscen_core::manifest::FailedCase;
-    use llmscen_core::manifest::Part;
+    use llmscen_core::manifest::{FailedCase, Part};
     use llmscen_core::plan::STAGE;
     use llmscen_core::report::DatasetEnd;
 
     #[test]
-    fn each_verdict_says_what_to_look_at() {
+    fn each_verdict_has_a_reason() {
         let pass = |ruling| {
             let mut case = case(4);
             case.verdicts.iter_mut().for_each(|verdict| verdict.ruling = ruling);
             case
         };
         let table = [
-            (report_of(vec![pass(Ruling::Pass)], RunVerdict::Pass, 0), "all 2 limits held over 1 case, 240 of 240 requests ok."),
+            (
+                report_of(vec![pass(Ruling::Pass)], RunVerdict::Pass, 0),
+                "all 2 objectives met: 1 case, 240 of 240 requests succeeded.",
+            ),
             (
                 report_of(vec![case(4), failing()], RunVerdict::Fail, 1),
-                "2 of 4 limits broken; worst: `ttft.p99 < 500ms` at `concurrency=64`, observed 1.33 s.",
+                "2 of 4 objectives failed. Worst: `ttft.p99 < 500ms` in `concurrency=64`, observed 1.33 s.",
             ),
             (
                 sweep(1),
-                "1 of 2 limits undecided; `error_rate < 1%` at `concurrency=1` has 240 samples and needs about 299: measure more (`load.requests` or `load.duration`).",
+                "1 of 2 objectives is inconclusive. `error_rate < 1%` in `concurrency=1` has 240 of about 299 samples; increase `load.requests` or `load.duration`.",
             ),
             (
                 report_of(vec![no_data()], RunVerdict::Invalid, 4),
-                "the load generator was the bottleneck in 1 of 1 cases, so their numbers are not the server's. `base`: schedule lag p99 8.1 ms is over 5 ms. Run llmscen on an idle machine or with more CPU cores, or lower the load.",
+                "the load generator was the bottleneck in 1 of 1 case, so their numbers are not the server's. `base`: schedule lag p99 8.1 ms is over 5 ms. Run llmscen on an idle machine or with more CPU cores, or lower the load.",
             ),
             (
                 report_of(vec![no_data()], RunVerdict::Error, 3),
                 "no request succeeded: 8 of 8 in `base` failed with `connect`: connection refused.",
             ),
             (report_of(vec![], RunVerdict::Pass, 0), "no case ran."),
-            (
-                report_of(vec![no_data()], RunVerdict::Fail, 1),
-                "1 of 1 limits broken: `ttft.p99 < 500ms` at `base`, there is no data for it.",
-            ),
+            (report_of(vec![no_data()], RunVerdict::Fail, 1), "1 of 1 objective failed: `ttft.p99 < 500ms` in `base`, no data."),
         ];
         for (report, line) in table {
             assert_eq!(reason(&report), line);
@@ -324,15 +332,15 @@ mod tests {
         let labels = Labels::default().with(STAGE, Scalar::Int(1));
         let stages = [case(4), case(4)].map(|stage| CaseReport { labels: labels.clone(), ..stage });
         let report = report_of([vec![case(4)], stages.into()].concat(), RunVerdict::Pass, 0);
-        assert_eq!(extent(&report), "1 case in 2 stages, 240 of 240 requests ok");
+        assert_eq!(extent(&report), "1 case in 2 stages, 240 of 240 requests succeeded");
     }
 
     #[test]
-    fn a_run_off_its_plan_does_not_blame_the_tool() {
+    fn a_deviation_from_the_plan_is_not_blamed_on_the_load_generator() {
         let mut cut = no_data();
         cut.audit.reasons = vec![format!("{OFF_PLAN}interrupted")];
         let line = reason(&report_of(vec![cut], RunVerdict::Invalid, 4));
-        assert_eq!(line, "1 of 1 cases deviated from the plan. `base`: interrupted.");
+        assert_eq!(line, "1 of 1 case deviated from the plan. `base`: interrupted.");
     }
 
     #[test]
@@ -346,16 +354,16 @@ mod tests {
             ObjectiveAudit { expr, measured: Ruling::Fail, slow: None, fast: None, observed: none, reasons: vec!["y".into()] };
         case.audit.objectives = vec![audit];
         (case.verdicts[0].ruling, case.verdicts[0].note) = (Ruling::Invalid, Some("a worker thread was stalled".into()));
-        let known = "1 of 2 objectives: the load generator may have caused the result. `ttft.p99 < 500ms` at `concurrency=1`: a worker \
+        let known = "1 of 2 objectives: the load generator may have caused the result. `ttft.p99 < 500ms` in `concurrency=1`: a worker \
             thread was stalled. Run llmscen on an idle machine or with more CPU cores, or lower the load.";
         assert_eq!(reason(&report), known);
         report.cases[0].audit.reasons = vec![format!("{CACHED}93% of the prompt tokens")];
-        let known = "1 of 1 cases measured the server's prefix cache. `concurrency=1`: 93% of the prompt tokens.";
+        let known = "1 of 1 case measured the server's prefix cache. `concurrency=1`: 93% of the prompt tokens.";
         assert_eq!(reason(&report), known);
     }
 
     #[test]
-    fn an_interrupted_run_says_why() {
+    fn an_interruption_has_its_cause() {
         let mut report = sweep(1);
         assert_eq!(interruption(&report), None);
         report.manifest.interrupted = true;
@@ -363,14 +371,14 @@ mod tests {
         let text = interruption(&report).unwrap();
         assert_eq!(text, "Run interrupted (Ctrl-C). Results cover only the requests that finished.");
         report.verdict = RunVerdict::Invalid;
-        let why = "interrupted after 1 case, 240 of 240 requests ok; unfinished cases are not judged.";
+        let why = "interrupted after 1 case, 240 of 240 requests succeeded; unfinished cases are not judged.";
         assert_eq!(reason(&report), why);
         report.verdict = RunVerdict::Fail;
-        assert_ne!(reason(&report), why, "a limit that is broken by what there is stays the news");
+        assert_ne!(reason(&report), why, "a failed objective takes precedence");
     }
 
     #[test]
-    fn arrivals_without_room_are_no_matter_of_cores() {
+    fn the_remedy_for_dropped_requests_is_max_in_flight() {
         let mut report = report_of(vec![no_data()], RunVerdict::Invalid, 4);
         report.cases[0].audit.dropped = 3;
         assert!(reason(&report).ends_with("Raise `load.max_in_flight`, or lower the rate."), "{}", reason(&report));
@@ -384,7 +392,7 @@ mod tests {
         assert_eq!(verdict_line(&report, true), format!("\u{1b}[31mERROR\u{1b}[0m: {reason}"));
     }
 
-    fn ended_run(verdict: RunVerdict, ruling: Ruling, planned: Option<u64>) -> Report {
+    fn run_with_dataset_end(verdict: RunVerdict, ruling: Ruling, planned: Option<u64>) -> Report {
         let mut case = case(4);
         case.verdicts.iter_mut().for_each(|verdict| verdict.ruling = ruling);
         case.dataset_end = Some(DatasetEnd { after: 209, planned });
@@ -392,18 +400,21 @@ mod tests {
     }
 
     #[test]
-    fn the_headline_says_where_the_data_ended() {
-        let inconclusive = reason(&ended_run(RunVerdict::Inconclusive, Ruling::Pass, Some(100_000)));
-        assert!(inconclusive.starts_with("the dataset ended after 209 of 100000 requests; all 2 limits held"), "{inconclusive}");
+    fn the_headline_names_the_end_of_the_dataset() {
+        let inconclusive = reason(&run_with_dataset_end(RunVerdict::Inconclusive, Ruling::Pass, Some(100_000)));
+        assert!(
+            inconclusive.starts_with("the dataset ended after 209 of 100000 requests; all 2 objectives met"),
+            "{inconclusive}"
+        );
         assert!(inconclusive.ends_with(DATASET_HELP), "{inconclusive}");
-        let failed = reason(&ended_run(RunVerdict::Fail, Ruling::Fail, Some(100_000)));
+        let failed = reason(&run_with_dataset_end(RunVerdict::Fail, Ruling::Fail, Some(100_000)));
         assert!(failed.ends_with(" The dataset ended after 209 of 100000 requests."), "{failed}");
-        let passed = reason(&ended_run(RunVerdict::Pass, Ruling::Pass, None));
-        assert!(passed.ends_with("requests ok. The dataset ended after 209 requests."), "{passed}");
+        let passed = reason(&run_with_dataset_end(RunVerdict::Pass, Ruling::Pass, None));
+        assert!(passed.ends_with("requests succeeded. The dataset ended after 209 requests."), "{passed}");
     }
 
     #[test]
-    fn every_case_that_failed_is_explained_and_one_alone_is_not_named() {
+    fn every_failed_case_is_explained_and_a_single_one_is_not_named() {
         let failed = |case: &str, why: &str| FailedCase { case: case.into(), why: why.into() };
         let refused = "stopped after 20 of 5000 requests: every one failed with HTTP 401 (Unauthorized)";
         let mut report = report_of(vec![no_data()], RunVerdict::Error, 3);

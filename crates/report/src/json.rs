@@ -1,6 +1,6 @@
-//! results.json: the machine's copy of a report. Its keys are a promise; `results.schema.json` states it.
+//! results.json: the report for programs. Its keys are stable and documented by `results.schema.json`.
 //!
-//! Every key is always there. A value that does not exist is null, and the case's `notes` say why. Shares are 0..=1.
+//! Every key is always present. A missing value is null, and the `notes` of the case give the reason. Shares are 0..=1.
 
 use crate::{ViewError, local, notes, repeats, search, server, telemetry};
 use llmscen_core::baseline::Relative;
@@ -14,10 +14,10 @@ use serde_json::{Map, Value, json};
 /// The format's name and version, the value of `schema`.
 pub const SCHEMA_NAME: &str = "llmscen/results/1";
 
-/// What throughputs count over, the value of `throughput_definition`: files without it counted the drain too.
+/// The value of `throughput_definition`. Older files without this key included the drain in throughputs.
 const THROUGHPUT_DEFINITION: &str = "without_drain";
 
-/// The JSON Schema (draft 2020-12) that every results.json holds.
+/// The JSON Schema (draft 2020-12) of results.json.
 pub fn results_schema() -> &'static str {
     include_str!("results.schema.json")
 }
@@ -25,10 +25,10 @@ pub fn results_schema() -> &'static str {
 /// results.json of a report, indented, with a final newline.
 ///
 /// # Errors
-/// [`ViewError::Json`] where a value cannot be written.
+/// [`ViewError::Json`] if a value cannot be serialized.
 pub fn json(report: &Report) -> Result<String, ViewError> {
     let manifest = &report.manifest;
-    let cases: Vec<Value> = report.cases.iter().map(case).collect::<Result<_, _>>()?;
+    let cases: Vec<Value> = report.cases.iter().map(case_json).collect::<Result<_, _>>()?;
     let document = json!({
         "schema": SCHEMA_NAME,
         "name": manifest.name,
@@ -53,7 +53,7 @@ pub fn json(report: &Report) -> Result<String, ViewError> {
     Ok(serde_json::to_string_pretty(&document)? + "\n")
 }
 
-fn case(case: &CaseReport) -> Result<Value, ViewError> {
+fn case_json(case: &CaseReport) -> Result<Value, ViewError> {
     let labels: Map<String, Value> = case
         .labels
         .0
@@ -75,32 +75,35 @@ fn case(case: &CaseReport) -> Result<Value, ViewError> {
         "dataset_end": case.dataset_end,
         "discarded": case.discarded,
         "counts": case.counts,
-        "metrics": metrics(case),
+        "metrics": metrics_json(case),
         "telemetry": telemetry::json(case),
         "repeats": repeats::json(case),
-        "local": local::json(case, |own| json!(distribution(own))),
+        "local": local::json(case, |values| json!(distribution_json(values))),
         "speed": local::speed_json(case),
-        "groups": case.groups.iter().map(group).collect::<Vec<_>>(),
+        "groups": case.groups.iter().map(group_json).collect::<Vec<_>>(),
         "audit": case.audit,
-        "slo": case.verdicts.iter().map(slo).collect::<Vec<_>>(),
+        "slo": case.verdicts.iter().map(slo_json).collect::<Vec<_>>(),
         "failures": case.failures,
-        "startups": case.startups.iter().map(server::startup).collect::<Vec<_>>(),
-        "server_ends": case.server_ends.iter().map(server::end).collect::<Vec<_>>(),
+        "startups": case.startups.iter().map(server::startup_json).collect::<Vec<_>>(),
+        "server_ends": case.server_ends.iter().map(server::exit_json).collect::<Vec<_>>(),
         "notes": notes::notes(case),
     }))
 }
 
-fn metrics(case: &CaseReport) -> Map<String, Value> {
+fn metrics_json(case: &CaseReport) -> Map<String, Value> {
     let value = |metric: &Metric| match metric.per() {
         Scope::Case => json!(case.scalars.get(metric)),
-        Scope::Request | Scope::Gap => json!(case.distributions.get(metric).map(distribution)),
+        Scope::Request | Scope::Gap => json!(case.distributions.get(metric).map(distribution_json)),
     };
     Metric::ALL.iter().map(|metric| (metric.column().to_owned(), value(metric))).collect()
 }
 
-fn group(group: &GroupReport) -> Value {
-    let metrics: Map<String, Value> =
-        group.distributions.iter().map(|(metric, seen)| (metric.column().to_owned(), json!(distribution(seen)))).collect();
+fn group_json(group: &GroupReport) -> Value {
+    let metrics: Map<String, Value> = group
+        .distributions
+        .iter()
+        .map(|(metric, values)| (metric.column().to_owned(), json!(distribution_json(values))))
+        .collect();
     let scalar = |metric: Metric| group.scalars.get(&metric);
     json!({
         "name": group.name,
@@ -117,7 +120,7 @@ fn group(group: &GroupReport) -> Value {
     })
 }
 
-fn distribution(distribution: &Distribution) -> Map<String, Value> {
+fn distribution_json(distribution: &Distribution) -> Map<String, Value> {
     let mut out = Map::new();
     out.insert("n".to_owned(), json!(distribution.n));
     out.insert("mean".to_owned(), json!(distribution.mean));
@@ -130,8 +133,8 @@ fn distribution(distribution: &Distribution) -> Map<String, Value> {
     out
 }
 
-/// A verdict, as it stands in `slo`.
-pub(super) fn slo(verdict: &Verdict) -> Value {
+/// An entry of `slo`.
+pub(super) fn slo_json(verdict: &Verdict) -> Value {
     let unit = match verdict.check.subject.unit() {
         Unit::Share => "share",
         unit => unit.symbol(),
@@ -142,7 +145,7 @@ pub(super) fn slo(verdict: &Verdict) -> Value {
         "observed": verdict.observed,
         "bound": verdict.bound,
         "limit": verdict.check.limit,
-        "relative": verdict.check.relative.map(relative),
+        "relative": verdict.check.relative.map(relative_json),
         "unit": unit,
         "n": verdict.n,
         "effective_n": verdict.effective_n,
@@ -151,8 +154,8 @@ pub(super) fn slo(verdict: &Verdict) -> Value {
     })
 }
 
-/// What a relative limit is a multiple of.
-fn relative(relative: Relative) -> Value {
+/// The reference of a relative limit.
+fn relative_json(relative: Relative) -> Value {
     let known = relative.known;
     json!({
         "to": relative.to,
@@ -168,8 +171,7 @@ fn relative(relative: Relative) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fixture::{failing, grid, no_data, observed, report_of, sweep};
-    use crate::search::tests::searched;
+    use crate::fixture::{failing, grid, no_data, observed, report_of, searched, sweep};
     use llmscen_core::baseline::{Against, Known};
     use llmscen_core::early_stop::{Aborted, Saturated};
     use llmscen_core::signal::Signal;
@@ -179,35 +181,35 @@ mod tests {
     }
 
     #[test]
-    fn results_hold_the_shipped_schema() {
+    fn results_are_valid_against_the_schema() {
         let schema: Value = serde_json::from_str(results_schema()).unwrap();
         let validator = jsonschema::draft202012::new(&schema).unwrap();
-        let odd = report_of(vec![failing(), no_data(), observed()], Default::default(), 1);
+        let mixed = report_of(vec![failing(), no_data(), observed()], Default::default(), 1);
         for report in
-            [searched(), sweep(1), sweep(12), grid(2), odd, report_of(Vec::new(), Default::default(), 0), Report::default()]
+            [searched(), sweep(1), sweep(12), grid(2), mixed, report_of(Vec::new(), Default::default(), 0), Report::default()]
         {
             let results = rendered(&report);
-            let faults: Vec<String> =
-                validator.iter_errors(&results).map(|fault| format!("{} {fault}", fault.instance_path())).collect();
-            assert_eq!(faults, [""; 0]);
+            let errors: Vec<String> =
+                validator.iter_errors(&results).map(|error| format!("{} {error}", error.instance_path())).collect();
+            assert_eq!(errors, [""; 0]);
         }
     }
 
     #[test]
-    fn a_limit_may_be_in_every_unit() {
+    fn the_schema_allows_every_unit() {
         let schema: Value = serde_json::from_str(results_schema()).unwrap();
         let units = schema["$defs"]["slo"]["properties"]["unit"]["enum"].as_array().unwrap();
-        let of_all = Metric::ALL.iter().map(|metric| metric.unit()).chain(Signal::ALL.iter().map(|signal| signal.unit()));
-        for unit in of_all.filter(|unit| *unit != Unit::Share) {
+        let all = Metric::ALL.iter().map(|metric| metric.unit()).chain(Signal::ALL.iter().map(|signal| signal.unit()));
+        for unit in all.filter(|unit| *unit != Unit::Share) {
             assert!(units.contains(&json!(unit.symbol())), "{unit:?}");
         }
     }
 
     #[test]
-    fn the_schema_refuses_what_it_should() {
+    fn the_schema_rejects_missing_keys_and_unknown_verdicts() {
         let schema: Value = serde_json::from_str(results_schema()).unwrap();
         let validator = jsonschema::draft202012::new(&schema).unwrap();
-        let whole = rendered(&sweep(1));
+        let valid = rendered(&sweep(1));
         for pointer in [
             "/verdict",
             "/cases/0/metrics/ttft_ms",
@@ -217,18 +219,18 @@ mod tests {
             "/cases/0/aborted",
             "/cases/0/steady_from_s",
         ] {
-            let mut broken = whole.clone();
+            let mut broken = valid.clone();
             let (parent, key) = pointer.rsplit_once('/').unwrap();
             broken.pointer_mut(parent).unwrap().as_object_mut().unwrap().remove(key).unwrap();
             assert!(!validator.is_valid(&broken), "{pointer}");
         }
-        let mut renamed = whole;
+        let mut renamed = valid;
         renamed["verdict"] = json!("maybe");
         assert!(!validator.is_valid(&renamed));
     }
 
     #[test]
-    fn every_metric_has_its_key_and_what_is_missing_is_null() {
+    fn every_metric_has_its_key_and_missing_values_are_null() {
         let results = rendered(&sweep(1));
         let metrics = results["cases"][0]["metrics"].as_object().unwrap();
         assert_eq!(
@@ -242,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn a_case_that_ended_early_says_why() {
+    fn a_case_that_ended_early_has_the_cause() {
         let mut report = sweep(1);
         let aborted = Aborted { expr: "x".into(), after: 9, n: 9, breaking: 8, allowed: 0.05, alpha: 0.01, ..Aborted::default() };
         let saturated = Saturated { from_s: 2.5, at_s: 7.0, in_flight_slope: 3.0, ttft_slope: 40.0 };
@@ -251,34 +253,35 @@ mod tests {
         let schema: Value = serde_json::from_str(results_schema()).unwrap();
         assert!(jsonschema::draft202012::new(&schema).unwrap().is_valid(&results));
         let case = &results["cases"][0];
-        let lost = json!({ "check": 0, "expr": "x", "at_s": 0.0, "after": 9, "planned": null, "n": 9, "breaking": 8, "allowed": 0.05, "alpha": 0.01 });
-        assert_eq!((&case["aborted"], &case["saturated"]["from_s"]), (&lost, &json!(2.5)));
+        let expected = json!({ "check": 0, "expr": "x", "at_s": 0.0, "after": 9, "planned": null, "n": 9, "breaking": 8, "allowed": 0.05, "alpha": 0.01 });
+        assert_eq!((&case["aborted"], &case["saturated"]["from_s"]), (&expected, &json!(2.5)));
         assert!(case["steady_until_s"].as_f64() > case["steady_from_s"].as_f64());
     }
 
     #[test]
-    fn a_relative_limit_says_what_it_is_a_multiple_of_and_may_be_none() {
+    fn a_relative_limit_has_its_reference_or_null() {
         let schema: Value = serde_json::from_str(results_schema()).unwrap();
         let known = Known { value: 512.0, low: None, high: Some(530.0), n: Some(400), spread: None };
-        let of = |known| {
+        let with_reference = |known| {
             let mut report = sweep(1);
             let relative = Relative { to: Against::Baseline, factor: 1.1, known };
             let check = &mut report.cases[0].verdicts[0].check;
             (check.limit, check.relative) = (relative.limit(), Some(relative));
             rendered(&report)
         };
-        let (there, gone) = (of(Some(known)), of(None));
-        let wanted =
+        let present = with_reference(Some(known));
+        let missing = with_reference(None);
+        let expected =
             json!({ "to": "baseline", "factor": 1.1, "value": 512.0, "low": null, "high": 530.0, "n": 400, "runs": null });
-        let slo = &there["cases"][0]["slo"][0];
-        assert_eq!((&slo["relative"], &slo["limit"]), (&wanted, &json!(563.2)));
-        assert!(gone["cases"][0]["slo"][0]["limit"].is_null());
+        let slo = &present["cases"][0]["slo"][0];
+        assert_eq!((&slo["relative"], &slo["limit"]), (&expected, &json!(563.2)));
+        assert!(missing["cases"][0]["slo"][0]["limit"].is_null());
         let validator = jsonschema::draft202012::new(&schema).unwrap();
-        assert!(validator.is_valid(&there) && validator.is_valid(&gone));
+        assert!(validator.is_valid(&present) && validator.is_valid(&missing));
     }
 
     #[test]
-    fn a_verdict_is_written_in_the_unit_it_names() {
+    fn a_verdict_is_in_the_unit_it_names() {
         let slo = &rendered(&sweep(1))["cases"][0]["slo"];
         let errors = json!({
             "expr": "error_rate < 1%", "verdict": "inconclusive", "observed": 0.0, "bound": 0.0124, "limit": 0.01,

@@ -1,19 +1,20 @@
-//! junit.xml: a test suite per case, a test case per SLO.
+//! junit.xml: a test suite per case, a test case per objective.
 //!
-//! | ruling | becomes |
+//! | verdict | JUnit |
 //! |---|---|
 //! | pass | a success |
 //! | fail | a `failure` of type `fail` |
-//! | inconclusive | a `failure` of type `inconclusive`, or `skipped` where the caller says so: CI must not turn green unasked |
-//! | invalid | an `error` of type `invalid`: the load generator, not the server, was measured |
+//! | inconclusive | a `failure` of type `inconclusive`, or `skipped` with `--inconclusive=pass` |
+//! | invalid | an `error` of type `invalid` |
 //!
-//! A suite carries the time of its case and its main figures as properties; the limits in it are judged over that one time, so
-//! none of them takes any of its own. A failure's words stand in its message and in its text: readers show the one or the other.
+//! A suite has the duration of its case, and its main metrics as properties; its test cases have no duration. The text of a
+//! failure is in both its message and its body, because viewers show one or the other.
 //!
-//! What no SLO can carry gets a test case of its own: an unsound case without a verdict that says so (`self-audit`), a
-//! dataset that ended before `load.requests` did (`dataset`, inconclusive), and a run that was cut short or could not be carried out (suite `run`).
+//! Three more test cases exist for problems that belong to no objective: `self-audit` for an invalid case without objectives,
+//! `dataset` (inconclusive) for a dataset that ended before `load.requests`, and the suite `run` for a run that was interrupted
+//! or failed.
 
-use crate::format::{against, plain, title, value};
+use crate::format::{against, check_title, plain, value};
 use crate::objectives::{limit_text, subject_mark};
 use crate::{ViewError, headline};
 use llmscen_core::check::{Ruling, Verdict};
@@ -22,49 +23,49 @@ use llmscen_core::report::{CaseReport, Report, RunVerdict};
 use quick_junit::{NonSuccessKind, Report as Document, TestCase, TestCaseStatus, TestSuite};
 use std::time::Duration;
 
-/// What an inconclusive ruling becomes.
+/// The JUnit status of an inconclusive verdict.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Inconclusive {
     /// A failure of type `inconclusive`.
     #[default]
     Failure,
-    /// A skipped test, for those who pass `--inconclusive=pass`.
+    /// A skipped test, with `--inconclusive=pass`.
     Skipped,
 }
 
 /// junit.xml of a report.
 ///
 /// # Errors
-/// [`ViewError::Junit`] where the XML cannot be written.
+/// [`ViewError::Junit`] if the XML cannot be serialized.
 pub fn junit(report: &Report, inconclusive: Inconclusive) -> Result<String, ViewError> {
     let mut document = Document::new(format!("llmscen {}", report.manifest.name));
     document.timestamp = report.manifest.started_at.parse().ok();
     document.time = report.manifest.elapsed_s.and_then(|secs| Duration::try_from_secs_f64(secs).ok());
-    // That some loads fail is what a search is for: its answer is the test.
+    // Probes of a search are expected to fail, so the result of the search is the test case.
     if report.searches.is_empty() {
-        document.add_test_suites(report.cases.iter().map(|case| suite(&report.manifest.name, case, inconclusive)));
+        document.add_test_suites(report.cases.iter().map(|case| case_suite(&report.manifest.name, case, inconclusive)));
     } else {
-        document.add_test_suite(searches(report, inconclusive));
+        document.add_test_suite(search_suite(report, inconclusive));
     }
     document.add_test_suites(run_suite(report));
     Ok(document.to_string()?)
 }
 
-fn suite(scenario: &str, case: &CaseReport, inconclusive: Inconclusive) -> TestSuite {
+fn case_suite(scenario: &str, case: &CaseReport, inconclusive: Inconclusive) -> TestSuite {
     let mut suite = TestSuite::new(plain(&case.id));
     let class = plain(&format!("{scenario}.{}", case.id));
     suite
         .set_time(case.scalars.get(&Metric::Window).and_then(|secs| Duration::try_from_secs_f64(*secs).ok()).unwrap_or_default());
     suite.add_properties(properties(case));
     for verdict in &case.verdicts {
-        suite.add_test_case(test(plain(&title(&verdict.check)), &class, status(case, verdict, inconclusive)));
+        suite.add_test_case(test(plain(&check_title(&verdict.check)), &class, verdict_status(case, verdict, inconclusive)));
     }
     if case.verdicts.is_empty() && case.is_invalid() {
-        let status = broken(NonSuccessKind::Error, "invalid", &case.audit.reasons.join("; "));
+        let status = failed_status(NonSuccessKind::Error, "invalid", &case.audit.reasons.join("; "));
         suite.add_test_case(test("self-audit".to_owned(), &class, status));
     }
     if let Some(end) = case.unreached().filter(|_| !case.verdicts.is_empty()) {
-        suite.add_test_case(test("dataset".to_owned(), &class, unsettled(inconclusive, &end.to_string())));
+        suite.add_test_case(test("dataset".to_owned(), &class, inconclusive_status(inconclusive, &end.to_string())));
     }
     suite
 }
@@ -75,17 +76,17 @@ fn test(name: String, class: &str, status: TestCaseStatus) -> TestCase {
     test
 }
 
-/// The load, the swept values and the main figures of a case.
+/// The load, the swept values and the main metrics of a case.
 fn properties(case: &CaseReport) -> Vec<(String, String)> {
     let labels = case.labels.0.iter().map(|(path, value)| (path.clone(), value.to_string()));
     let scalar = |metric: Metric| Some((metric.column().to_owned(), value(*case.scalars.get(&metric)?, metric.unit())));
     let quantile = |metric: Metric, share: f64, name: &str| {
-        let found = case.distributions.get(&metric)?.quantile(share)?;
-        Some((format!("{}.{name}", metric.name()), value(found, metric.unit())))
+        let quantile = case.distributions.get(&metric)?.quantile(share)?;
+        Some((format!("{}.{name}", metric.name()), value(quantile, metric.unit())))
     };
     let load = ("load".to_owned(), case.load.clone());
     let counts = ("ok".to_owned(), format!("{}/{}", case.counts.ok, case.counts.scheduled));
-    let figures = [
+    let metrics = [
         scalar(Metric::RequestThroughput),
         scalar(Metric::OutputTps),
         quantile(Metric::Ttft, 0.50, "p50"),
@@ -93,42 +94,41 @@ fn properties(case: &CaseReport) -> Vec<(String, String)> {
         quantile(Metric::Itl, 0.99, "p99"),
         quantile(Metric::E2e, 0.99, "p99"),
     ];
-    let all = [load].into_iter().chain(labels).chain([counts]).chain(figures.into_iter().flatten());
+    let all = [load].into_iter().chain(labels).chain([counts]).chain(metrics.into_iter().flatten());
     all.map(|(name, value)| (plain(&name), plain(&value))).collect()
 }
 
-fn searches(report: &Report, inconclusive: Inconclusive) -> TestSuite {
+fn search_suite(report: &Report, inconclusive: Inconclusive) -> TestSuite {
     let mut suite = TestSuite::new("search");
     let status = match (report.verdict, inconclusive) {
         (RunVerdict::Pass, _) => TestCaseStatus::success(),
-        (RunVerdict::Error, _) => broken(NonSuccessKind::Error, "error", &headline::reason(report)),
+        (RunVerdict::Error, _) => failed_status(NonSuccessKind::Error, "error", &headline::reason(report)),
         (RunVerdict::Inconclusive, Inconclusive::Skipped) => TestCaseStatus::skipped(),
-        (RunVerdict::Invalid, _) => broken(NonSuccessKind::Error, "invalid", &headline::reason(report)),
-        (RunVerdict::Inconclusive, _) => broken(NonSuccessKind::Failure, "inconclusive", &headline::reason(report)),
-        (RunVerdict::Fail, _) => broken(NonSuccessKind::Failure, "fail", &headline::reason(report)),
+        (RunVerdict::Invalid, _) => failed_status(NonSuccessKind::Error, "invalid", &headline::reason(report)),
+        (RunVerdict::Inconclusive, _) => failed_status(NonSuccessKind::Failure, "inconclusive", &headline::reason(report)),
+        (RunVerdict::Fail, _) => failed_status(NonSuccessKind::Failure, "fail", &headline::reason(report)),
     };
-    let told = headline::reason(report);
-    suite.add_properties([("answer".to_owned(), plain(&told))]);
-    suite.add_test_case(test("found its answer".to_owned(), &class(report, "search"), status));
+    suite.add_properties([("answer".to_owned(), plain(&headline::reason(report)))]);
+    suite.add_test_case(test("converged".to_owned(), &class_name(report, "search"), status));
     suite
 }
 
-fn status(case: &CaseReport, verdict: &Verdict, inconclusive: Inconclusive) -> TestCaseStatus {
-    let message = message(case, verdict);
+fn verdict_status(case: &CaseReport, verdict: &Verdict, inconclusive: Inconclusive) -> TestCaseStatus {
+    let message = verdict_message(case, verdict);
     match (verdict.ruling, inconclusive) {
         (Ruling::Pass, _) => TestCaseStatus::success(),
-        (Ruling::Fail, _) => broken(NonSuccessKind::Failure, "fail", &message),
+        (Ruling::Fail, _) => failed_status(NonSuccessKind::Failure, "fail", &message),
         (Ruling::Invalid, _) => {
             let why = [&[message][..], &case.audit.reasons].concat().join("; ");
-            broken(NonSuccessKind::Error, "invalid", &why)
+            failed_status(NonSuccessKind::Error, "invalid", &why)
         }
-        (Ruling::Inconclusive, how) => unsettled(how, &message),
+        (Ruling::Inconclusive, how) => inconclusive_status(how, &message),
     }
 }
 
-fn unsettled(how: Inconclusive, message: &str) -> TestCaseStatus {
+fn inconclusive_status(how: Inconclusive, message: &str) -> TestCaseStatus {
     match how {
-        Inconclusive::Failure => broken(NonSuccessKind::Failure, "inconclusive", message),
+        Inconclusive::Failure => failed_status(NonSuccessKind::Failure, "inconclusive", message),
         Inconclusive::Skipped => {
             let mut status = TestCaseStatus::skipped();
             status.set_type("inconclusive").set_message(plain(message));
@@ -137,36 +137,36 @@ fn unsettled(how: Inconclusive, message: &str) -> TestCaseStatus {
     }
 }
 
-fn broken(kind: NonSuccessKind, name: &str, message: &str) -> TestCaseStatus {
+fn failed_status(kind: NonSuccessKind, name: &str, message: &str) -> TestCaseStatus {
     let mut status = TestCaseStatus::non_success(kind);
     status.set_type(name).set_message(plain(message)).set_description(plain(message));
     status
 }
 
-fn message(case: &CaseReport, verdict: &Verdict) -> String {
+fn verdict_message(case: &CaseReport, verdict: &Verdict) -> String {
     let (limit, unit, mark) = (verdict.check.limit, verdict.check.subject.unit(), subject_mark(case, verdict));
-    let seen = format!("observed {}{}", verdict.observed.map_or("", |_| mark), against(verdict.observed, limit, unit));
+    let observed = format!("observed {}{}", verdict.observed.map_or("", |_| mark), against(verdict.observed, limit, unit));
     let bound = verdict.bound.map(|bound| format!("bound {mark}{}", against(Some(bound), limit, unit)));
-    let set = format!("limit {}, n {}", limit_text(verdict), verdict.n);
+    let limit = format!("limit {}, n {}", limit_text(verdict), verdict.n);
     let need = verdict.need.map(|need| format!("needs about {need} samples"));
-    let parts = [Some(seen), bound, Some(set), need, verdict.note.clone()];
+    let parts = [Some(observed), bound, Some(limit), need, verdict.note.clone()];
     plain(&parts.into_iter().flatten().collect::<Vec<_>>().join(", "))
 }
 
-fn class(report: &Report, suite: &str) -> String {
+fn class_name(report: &Report, suite: &str) -> String {
     plain(&format!("{}.{suite}", report.manifest.name))
 }
 
 fn run_suite(report: &Report) -> Option<TestSuite> {
     let mut suite = TestSuite::new("run");
     if let Some(text) = headline::interruption(report) {
-        let status = broken(NonSuccessKind::Error, "interrupted", &text);
-        suite.add_test_case(test("ran to its end".to_owned(), &class(report, "run"), status));
+        let status = failed_status(NonSuccessKind::Error, "interrupted", &text);
+        suite.add_test_case(test("not interrupted".to_owned(), &class_name(report, "run"), status));
     }
     if report.verdict == RunVerdict::Error {
         let text = headline::reason(report);
-        let status = broken(NonSuccessKind::Error, "error", &text);
-        suite.add_test_case(test("was carried out".to_owned(), &class(report, "run"), status));
+        let status = failed_status(NonSuccessKind::Error, "error", &text);
+        suite.add_test_case(test("completed".to_owned(), &class_name(report, "run"), status));
     }
     (suite.tests > 0).then_some(suite)
 }
@@ -179,7 +179,7 @@ mod tests {
     use llmscen_core::report::TokenSource;
 
     #[test]
-    fn two_checks_that_differ_in_their_rows_have_two_names() {
+    fn checks_over_ok_and_scheduled_requests_have_different_names() {
         let mut case = failing();
         case.verdicts[1] = case.verdicts[0].clone();
         case.verdicts[1].check.of = Of::Scheduled;
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn an_invalid_ruling_says_what_the_audit_found() {
+    fn an_invalid_verdict_has_the_reasons_of_the_audit() {
         let mut case = failing();
         case.verdicts[0].ruling = Ruling::Invalid;
         case.audit.reasons = vec!["a worker thread was busy 99 % of the time".into()];
@@ -203,30 +203,30 @@ mod tests {
 
     fn types(document: &Document) -> Vec<String> {
         let cases = document.test_suites.iter().flat_map(|suite| &suite.test_cases);
-        let word = |test: &TestCase| match &test.status {
+        let status = |test: &TestCase| match &test.status {
             TestCaseStatus::Success { .. } => "success".to_owned(),
             TestCaseStatus::NonSuccess { kind, ty, .. } => format!("{kind:?} {}", ty.as_deref().unwrap_or_default()),
             TestCaseStatus::Skipped { ty, .. } => format!("skipped {}", ty.as_deref().unwrap_or_default()),
         };
-        cases.map(word).collect()
+        cases.map(status).collect()
     }
 
     #[test]
-    fn each_ruling_has_its_element() {
+    fn each_verdict_has_its_element() {
         let mut report = report_of(vec![failing(), no_data()], RunVerdict::Fail, 1);
         report.cases[0].verdicts[1].ruling = Ruling::Inconclusive;
         let document = parsed(&report, Inconclusive::Failure);
         assert_eq!(types(&document), ["Failure fail", "Failure inconclusive", "Failure fail"]);
         assert_eq!((document.tests, document.failures, document.errors), (3, 3, 0));
         assert_eq!(types(&parsed(&report, Inconclusive::Skipped))[1], "skipped inconclusive");
-        // A case without an objective has its audit alone.
+        // A case without an objective has only its audit.
         report.cases[1].verdicts.clear();
         assert_eq!(types(&parsed(&report, Inconclusive::Failure))[2], "Error invalid");
         assert_eq!(types(&parsed(&sweep(1), Inconclusive::Skipped)), ["success", "skipped inconclusive"]);
     }
 
     #[test]
-    fn a_failure_says_what_was_seen_and_what_is_missing() {
+    fn a_failure_has_the_observed_value_and_the_needed_samples() {
         let xml = junit(&sweep(1), Inconclusive::Failure).unwrap();
         let line = r#"<failure message="observed 0%, bound 1.24%, limit 1%, n 240, needs about 299 samples" type="inconclusive">observed 0%, bound 1.24%, limit 1%, n 240, needs about 299 samples</failure>"#;
         assert!(xml.contains(line), "{xml}");
@@ -235,21 +235,21 @@ mod tests {
     }
 
     #[test]
-    fn a_suite_has_the_time_and_the_figures_of_its_case() {
+    fn a_suite_has_the_duration_and_the_metrics_of_its_case() {
         let report = sweep(1);
         let window = report.cases[0].scalars[&Metric::Window];
         let document = parsed(&report, Inconclusive::Failure);
         let suite = &document.test_suites[0];
         assert!((suite.time.unwrap().as_secs_f64() - window).abs() < 0.001);
         assert!(suite.test_cases.iter().all(|test| test.time == Some(Duration::ZERO) && test.classname.is_some()));
-        let known = suite.properties.iter().map(|own| (own.name.as_str(), own.value.as_str())).collect::<Vec<_>>();
+        let known = suite.properties.iter().map(|property| (property.name.as_str(), property.value.as_str())).collect::<Vec<_>>();
         assert_eq!(known[..3], [("load", "concurrency 1"), ("load.concurrency", "1"), ("ok", "240/240")]);
         let names: Vec<&str> = known[3..].iter().map(|(name, _)| *name).collect();
         assert_eq!(names, ["request_throughput", "output_tps", "ttft.p50", "ttft.p99", "itl.p99", "e2e.p99"]);
     }
 
     #[test]
-    fn counted_tokens_are_marked_here_too() {
+    fn token_counts_from_events_are_marked() {
         let mut case = failing();
         case.token_source = Some(TokenSource::Events);
         let limit = RequestLimit { metric: Metric::Tpot, op: Op::Less, limit: 40.0 };
@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn hostile_words_stay_well_formed() {
+    fn hostile_text_stays_well_formed() {
         let mut report = report_of(vec![failing()], RunVerdict::Fail, 1);
         report.cases[0].id = "a\u{0}<&\"'\u{1b}[31m\u{fffe}\u{8}]]>".into();
         report.cases[0].verdicts[0].note = Some("\u{1}\u{b}]]><x>\n& \u{ffff}".into());
@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_that_broke_off_is_an_error_of_the_run() {
+    fn an_interrupted_run_is_an_error_of_the_run() {
         let mut report = report_of(vec![no_data()], RunVerdict::Error, 3);
         report.manifest.interrupted = true;
         let document = parsed(&report, Inconclusive::Failure);

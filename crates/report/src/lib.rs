@@ -1,6 +1,6 @@
-//! Renders reports: strings and PNG bytes, never files.
+//! Renders a [`llmscen_core::report::Report`] as terminal tables, Markdown, HTML, JSON, JUnit, CSV and charts.
 //!
-//! Every renderer is a pure function of a [`llmscen_core::report::Report`]: the same report gives the same bytes.
+//! The renderers return strings and bytes and write no files. The same report gives the same bytes.
 #![cfg_attr(not(test), deny(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
@@ -10,8 +10,6 @@ mod cases;
 pub mod chart;
 pub mod compare;
 pub mod compat;
-
-mod error;
 #[cfg(test)]
 mod fixture;
 pub mod format;
@@ -26,7 +24,7 @@ mod objectives;
 mod percentiles;
 mod plan;
 pub mod repeats;
-pub mod search;
+mod search;
 mod server;
 pub mod summary;
 mod table;
@@ -36,7 +34,6 @@ mod telemetry;
 pub use baseline::{NOISE_KEY, NOISE_SCHEMA, baseline, baseline_table, noise_json, noise_table};
 pub use cases::case_table;
 pub use chart::{Chart, charts};
-pub use error::ViewError;
 pub use format::prose;
 pub use headline::verdict_line;
 pub use html::html;
@@ -48,4 +45,31 @@ pub use objectives::slo_table;
 pub use plan::{plan_limits, plan_table};
 pub use search::probe_table;
 pub use server::server_lines;
-pub use telemetry::lines as telemetry_lines;
+pub use telemetry::terminal_lines as telemetry_lines;
+
+use thiserror::Error;
+
+/// A report could not be rendered.
+#[derive(Debug, Error)]
+pub enum ViewError {
+    /// The Markdown or HTML template.
+    #[error("cannot render the report template: {0}; use another report format. This is a bug in llmscen")]
+    Template(#[from] minijinja::Error),
+    /// junit.xml.
+    #[error("cannot write junit.xml: {0}")]
+    Junit(#[from] quick_junit::SerializeError),
+    /// results.json, and the exports for other tools.
+    #[error("cannot write JSON: {0}")]
+    Json(#[from] serde_json::Error),
+    /// A table in CSV or TSV.
+    #[error("cannot write the tables: {0}")]
+    Csv(#[from] csv::Error),
+    /// A chart as SVG or PNG.
+    #[error("cannot draw chart `{name}`: {reason}; remove `png` and `svg` from `report.formats` to skip charts")]
+    Chart {
+        /// File stem of the chart.
+        name: &'static str,
+        /// The error of the renderer.
+        reason: String,
+    },
+}

@@ -1,4 +1,4 @@
-//! What a model in this process told of itself and did, and the table of a `speed_benchmark`: as text cells and as JSON.
+//! Local models: what was loaded, the measured batches, and the table of a `speed_benchmark`; as tables and in results.json.
 
 use crate::format::{ABSENT, bytes, millis, number, plain};
 use crate::table::{Cell, Column, Row, Screen, Table};
@@ -12,32 +12,31 @@ use serde_json::{Value, json};
 /// Bytes of a gigabyte, in which model cards state memory.
 const GB: f64 = 1e9;
 
-/// A case with its model.
-type Own<'a> = (usize, &'a CaseReport, &'a LocalPart);
+/// A case with a local model, and its index in the report.
+type LocalCase<'a> = (usize, &'a CaseReport, &'a LocalPart);
 
-/// The cases whose model is in this process, with their places in the report.
-fn own(report: &Report) -> impl Iterator<Item = Own<'_>> {
+fn local_cases(report: &Report) -> impl Iterator<Item = LocalCase<'_>> {
     report.cases.iter().enumerate().filter_map(|(index, case)| Some((index, case, case.local.first()?)))
 }
 
-/// The models, one row for each case.
+/// The models, one row per case.
 pub(super) fn models(report: &Report) -> Table {
     let columns = vec![
         Column::text().documents("Case"),
         Column::text().documents("Model"),
         Column::text().documents("Architecture"),
         Column::number().documents("Parameters"),
-        Column::text().documents("Numbers"),
+        Column::text().documents("Compute dtype"),
         Column::text().documents("Device"),
         Column::text().documents("Attention"),
         Column::number().documents("Weights"),
-        Column::number().documents("Read"),
-        Column::number().documents("Converted"),
-        Column::number().documents("Placed"),
+        Column::number().documents("Read files"),
+        Column::number().documents("Convert dtype"),
+        Column::number().documents("Copy to device"),
     ];
-    let row = |(index, case, part): Own<'_>| {
+    let row = |(index, case, part): LocalCase<'_>| {
         let loaded = &part.loaded;
-        let span = |span: Nanos| Cell::figure(millis(span.millis()), None::<f64>);
+        let duration = |duration: Nanos| Cell::figure(millis(duration.millis()), None::<f64>);
         let cells = vec![
             Cell::case(index, &case.id),
             Cell::code(&loaded.model),
@@ -47,13 +46,13 @@ pub(super) fn models(report: &Report) -> Table {
             Cell::prose(&loaded.device),
             Cell::prose(&loaded.attention),
             Cell::figure(bytes(loaded.weight_bytes as f64), None::<f64>),
-            span(loaded.read),
-            span(loaded.convert),
-            span(loaded.place),
+            duration(loaded.read),
+            duration(loaded.convert),
+            duration(loaded.place),
         ];
         Row::new(cells).case(&case.id)
     };
-    Table::new(columns, own(report).map(row).collect())
+    Table::new(columns, local_cases(report).map(row).collect())
 }
 
 /// `7.62 B`, `494 M`, `1.2 M`.
@@ -66,7 +65,7 @@ fn parameters(count: u64) -> String {
     }
 }
 
-/// The measured batches, one row for each case that has any.
+/// The measured batches, one row per case with any.
 pub(super) fn batches(report: &Report) -> Table {
     let heads = [
         "Batches",
@@ -87,38 +86,38 @@ pub(super) fn batches(report: &Report) -> Table {
     ];
     let numbers = heads.map(|head| Column::number().documents(head));
     let columns = std::iter::once(Column::text().documents("Case")).chain(numbers).collect();
-    Table::new(columns, own(report).filter_map(|(index, case, _)| batch_row(index, case)).collect())
+    Table::new(columns, local_cases(report).filter_map(|(index, case, _)| batch_row(index, case)).collect())
 }
 
 fn batch_row(index: usize, case: &CaseReport) -> Option<Row> {
-    let worked = batch_metrics(&case.local)?;
-    let quantile = |of: &Option<Distribution>, share| Cell::number(of.as_ref().and_then(|of| of.quantile(share)));
+    let measured = batch_metrics(&case.local)?;
+    let quantile = |values: &Option<Distribution>, share| Cell::number(values.as_ref().and_then(|it| it.quantile(share)));
     let memory = |last: Option<u64>, peak: Option<u64>| match last.zip(peak) {
         Some((last, peak)) => Cell::figure(format!("{} / {}", bytes(last as f64), bytes(peak as f64)), peak as f64),
         None => Cell::number(None),
     };
     let cells = vec![
         Cell::case(index, &case.id),
-        Cell::count(worked.batches),
-        Cell::count(worked.rows),
-        Cell::count(worked.prompt_tokens),
-        Cell::count(worked.output_tokens),
-        quantile(&worked.prefill_ms, 0.50),
-        quantile(&worked.prefill_ms, 0.99),
-        quantile(&worked.step_ms, 0.50),
-        quantile(&worked.step_ms, 0.90),
-        quantile(&worked.step_ms, 0.99),
-        Cell::number(worked.step_ms.as_ref().map(|step| step.max)),
-        Cell::number(worked.prefill_tps.0),
-        Cell::number(worked.decode_tps.0),
-        memory(Some(worked.memory.0), Some(worked.memory.1)),
-        memory(worked.memory_reserved.0, worked.memory_reserved.1),
-        memory(worked.device_memory.0, worked.device_memory.1),
+        Cell::count(measured.batches),
+        Cell::count(measured.rows),
+        Cell::count(measured.prompt_tokens),
+        Cell::count(measured.output_tokens),
+        quantile(&measured.prefill_ms, 0.50),
+        quantile(&measured.prefill_ms, 0.99),
+        quantile(&measured.step_ms, 0.50),
+        quantile(&measured.step_ms, 0.90),
+        quantile(&measured.step_ms, 0.99),
+        Cell::number(measured.step_ms.as_ref().map(|step| step.max)),
+        Cell::number(measured.prefill_tps.0),
+        Cell::number(measured.decode_tps.0),
+        memory(Some(measured.memory.0), Some(measured.memory.1)),
+        memory(measured.memory_reserved.0, measured.memory_reserved.1),
+        memory(measured.device_memory.0, measured.device_memory.1),
     ];
     Some(Row::new(cells).case(&case.id))
 }
 
-/// The speeds of a `speed_benchmark`, one row for each case and length.
+/// The speeds of a `speed_benchmark`, one row per case and prompt length.
 pub(super) fn speeds(report: &Report) -> Table {
     let columns = vec![
         Column::text().documents("Case").terminal("CASE", 0),
@@ -143,56 +142,59 @@ pub(super) fn speeds(report: &Report) -> Table {
     Table::new(columns, all.map(row).collect())
 }
 
-/// What is said in the terminal: a line for each case whose model is in this process, then the speeds.
+/// A line for each case with a local model, for a terminal.
 pub fn lines(report: &Report) -> Vec<String> {
-    let figure = |raw: Option<f64>, unit: &str| raw.map_or_else(|| ABSENT.to_owned(), |raw| format!("{} {unit}", number(raw)));
-    let line = |(_, case, part): Own<'_>| {
-        let (loaded, did) = (&part.loaded, batch_metrics(&case.local)?);
-        let step = did.step_ms.as_ref().and_then(|step| step.quantile(0.50));
-        let device = did.device_memory.1.map(|peak| format!(", {} on the device", bytes(peak as f64))).unwrap_or_default();
-        let (prefill, decode) = (figure(did.prefill_tps.0, "tok/s"), figure(did.decode_tps.0, "tok/s"));
+    let figure = |value: Option<f64>, unit: &str| value.map_or_else(|| ABSENT.to_owned(), |it| format!("{} {unit}", number(it)));
+    let line = |(_, case, part): LocalCase<'_>| {
+        let loaded = &part.loaded;
+        let measured = batch_metrics(&case.local)?;
+        let step = measured.step_ms.as_ref().and_then(|step| step.quantile(0.50));
+        let device = measured.device_memory.1.map(|peak| format!(", {} on the device", bytes(peak as f64))).unwrap_or_default();
+        let prefill = figure(measured.prefill_tps.0, "tok/s");
+        let decode = figure(measured.decode_tps.0, "tok/s");
         Some(plain(&format!(
-            "{}: {} ({}, {}): prefill {prefill}, decode {decode}, step p50 {}; memory {} at its peak{device}",
+            "{}: {} ({}, {}): prefill {prefill}, decode {decode}, step p50 {}; peak memory {}{device}",
             case.id,
             loaded.model,
             loaded.dtype,
             loaded.device,
             step.map_or_else(|| ABSENT.to_owned(), millis),
-            bytes(did.memory.1 as f64),
+            bytes(measured.memory.1 as f64),
         )))
     };
-    own(report).filter_map(line).collect()
+    local_cases(report).filter_map(line).collect()
 }
 
-/// The speeds of a `speed_benchmark` in the terminal; empty of other data. `width`: its columns, None where there is none.
+/// The speeds of a `speed_benchmark` for a terminal; empty for other workloads. `width`: of the terminal in characters; None: not
+/// a terminal.
 pub fn speed_table(report: &Report, width: Option<usize>, color: bool) -> String {
     speeds(report).terminal(Screen { width, color })
 }
 
-/// A case's model in results.json; null where it is a server.
-pub fn json(case: &CaseReport, distribution: impl Fn(&Distribution) -> Value) -> Value {
+/// The local model of a case in results.json; null for a server.
+pub(crate) fn json(case: &CaseReport, distribution: impl Fn(&Distribution) -> Value) -> Value {
     let Some(part) = case.local.first() else { return Value::Null };
     let loaded = &part.loaded;
-    let of = |own: &Option<Distribution>| own.as_ref().map(&distribution);
-    let batches = batch_metrics(&case.local).map(|own| {
+    let values = |values: &Option<Distribution>| values.as_ref().map(&distribution);
+    let batches = batch_metrics(&case.local).map(|measured| {
         json!({
-            "batches": own.batches,
-            "requests": own.rows,
-            "prompt_tokens": own.prompt_tokens,
-            "padded_to": own.padded_to,
-            "output_tokens": own.output_tokens,
-            "prefill_ms": of(&own.prefill_ms),
-            "step_ms": of(&own.step_ms),
-            "prefill_tps": own.prefill_tps.0,
-            "prefill_tps_by_batch": of(&own.prefill_tps.1),
-            "decode_tps": own.decode_tps.0,
-            "decode_tps_by_batch": of(&own.decode_tps.1),
-            "memory": own.memory.0,
-            "memory_peak": own.memory.1,
-            "memory_reserved": own.memory_reserved.0,
-            "memory_reserved_peak": own.memory_reserved.1,
-            "device_memory": own.device_memory.0,
-            "device_memory_peak": own.device_memory.1,
+            "batches": measured.batches,
+            "requests": measured.rows,
+            "prompt_tokens": measured.prompt_tokens,
+            "padded_to": measured.padded_to,
+            "output_tokens": measured.output_tokens,
+            "prefill_ms": values(&measured.prefill_ms),
+            "step_ms": values(&measured.step_ms),
+            "prefill_tps": measured.prefill_tps.0,
+            "prefill_tps_by_batch": values(&measured.prefill_tps.1),
+            "decode_tps": measured.decode_tps.0,
+            "decode_tps_by_batch": values(&measured.decode_tps.1),
+            "memory": measured.memory.0,
+            "memory_peak": measured.memory.1,
+            "memory_reserved": measured.memory_reserved.0,
+            "memory_reserved_peak": measured.memory_reserved.1,
+            "device_memory": measured.device_memory.0,
+            "device_memory_peak": measured.device_memory.1,
         })
     });
     json!({
@@ -211,10 +213,10 @@ pub fn json(case: &CaseReport, distribution: impl Fn(&Distribution) -> Value) ->
 }
 
 /// The speeds of a `speed_benchmark` in results.json.
-pub fn speed_json(case: &CaseReport) -> Vec<Value> {
+pub(crate) fn speed_json(case: &CaseReport) -> Vec<Value> {
     let row = |row: &SpeedRow| {
-        let of = row.memory.map(|_| if row.of_device { "device" } else { "process" });
-        json!({ "prompt_tokens": row.prompt_tokens, "ok": row.ok, "output_tps": row.tokens_per_second, "memory": row.memory, "memory_of": of })
+        let memory_of = row.memory.map(|_| if row.of_device { "device" } else { "process" });
+        json!({ "prompt_tokens": row.prompt_tokens, "ok": row.ok, "output_tps": row.tokens_per_second, "memory": row.memory, "memory_of": memory_of })
     };
     case.speed.iter().map(row).collect()
 }

@@ -1,8 +1,7 @@
-//! report.md: the verdict first, then everything it rests on. The words and their order are `templates/report.md`.
+//! report.md, rendered from `templates/report.md`.
 
 use crate::chart::Chart;
-use crate::format::{bytes, plain, value};
-use crate::format::{code, prose};
+use crate::format::{bytes, code, plain, prose, value};
 use crate::objectives::objectives;
 use crate::table::{Cell, Column, Row, Table};
 use crate::{ViewError, audit, cases, headline, local, notes, percentiles, repeats, search, server, telemetry};
@@ -16,12 +15,12 @@ use serde::Serialize;
 
 const TEMPLATE: &str = include_str!("../../../templates/report.md");
 
-/// Rulings up to which all of them are shown unfolded.
-const OPEN_RULINGS: usize = 30;
-/// Cases up to which their percentiles are shown unfolded.
-const OPEN_CASES: usize = 3;
+/// With more objectives, only those that did not pass are shown unfolded.
+const MAX_UNFOLDED_OBJECTIVES: usize = 30;
+/// With more cases, their percentiles are folded.
+const MAX_UNFOLDED_CASES: usize = 3;
 
-/// What the template gets; tables are Markdown, empty without rows.
+/// The variables of the template. Tables are Markdown, empty without rows.
 #[derive(Serialize)]
 struct Page {
     name: String,
@@ -41,11 +40,11 @@ struct Page {
     prompt_lengths: String,
     repeats: String,
     restarts: Option<String>,
-    parts: String,
+    groups: String,
     speeds: String,
     models: String,
     batches: String,
-    charts: Vec<Picture>,
+    charts: Vec<ChartLink>,
     percentiles: Vec<CaseTables>,
     signals: Vec<CaseTables>,
     server_ttft: String,
@@ -63,7 +62,7 @@ struct Page {
 }
 
 #[derive(Serialize)]
-struct Picture {
+struct ChartLink {
     file: String,
     title: String,
 }
@@ -75,12 +74,12 @@ struct Search {
     pareto: String,
 }
 
-/// The tables of one case, and a line below them.
+/// The tables of one case, and a sentence below them.
 #[derive(Serialize)]
 struct CaseTables {
-    /// As a heading.
+    /// Markdown heading.
     title: String,
-    /// As HTML.
+    /// HTML summary of a folded section.
     summary: String,
     tables: Vec<String>,
     others: String,
@@ -92,10 +91,10 @@ struct ServerEnd {
     log: Vec<String>,
 }
 
-/// report.md, with links to these charts, `charts/<name>.png` or `.svg`.
+/// report.md with links to the charts, `charts/<name>.png` or `.svg`.
 ///
 /// # Errors
-/// [`ViewError::Template`] where the template cannot be rendered.
+/// [`ViewError::Template`] if the template cannot be rendered.
 pub fn markdown(report: &Report, charts: &[Chart]) -> Result<String, ViewError> {
     let mut environment = Environment::new();
     environment.add_template("report", TEMPLATE)?;
@@ -109,7 +108,7 @@ fn page(report: &Report, charts: &[Chart]) -> Page {
     let all = || cases::indexed(report);
     Page {
         name: prose(&report.manifest.name),
-        verdict: headline::word(report.verdict),
+        verdict: headline::verdict_name(report.verdict),
         reason: prose(&headline::reason(report)),
         interruption: headline::interruption(report).as_deref().map(prose),
         description: report.description.as_deref().map(prose),
@@ -118,45 +117,45 @@ fn page(report: &Report, charts: &[Chart]) -> Page {
         slo_open: slo_open.markdown(),
         slo_open_total: slo_open.rows.len(),
         slo_total: slo.rows.len(),
-        slo_folded: slo.rows.len() > OPEN_RULINGS,
-        cases: cases::cases_without_parts(report).markdown(),
+        slo_folded: slo.rows.len() > MAX_UNFOLDED_OBJECTIVES,
+        cases: cases::cases_without_groups(report).markdown(),
         case_count: report.cases.len(),
         steady: cases::steady_states(report).markdown(),
         prompt_lengths: cases::prompt_lengths(report).markdown(),
         repeats: repeats::rounds_table(report).markdown(),
         restarts: repeats::restarts(report),
-        parts: cases::parts(all()).markdown(),
+        groups: cases::groups(all()).markdown(),
         speeds: local::speeds(report).markdown(),
         models: local::models(report).markdown(),
         batches: local::batches(report).markdown(),
-        charts: charts.iter().map(|chart| Picture { file: chart.file(), title: prose(&chart.title) }).collect(),
+        charts: charts.iter().map(|chart| ChartLink { file: chart.file(), title: prose(&chart.title) }).collect(),
         percentiles: report.cases.iter().filter_map(percentile_tables).collect(),
         signals: report.cases.iter().filter_map(signal_tables).collect(),
         server_ttft: telemetry::server_ttft(all()).markdown(),
-        folded: report.cases.len() > OPEN_CASES,
+        folded: report.cases.len() > MAX_UNFOLDED_CASES,
         failures: cases::failures(all()).markdown(),
         retries: cases::retries(report).markdown(),
         servers: server::starts_table(report).markdown(),
-        server_ends: server::ends(report)
+        server_ends: server::server_exits(report)
             .into_iter()
             .map(|end| ServerEnd { sentence: prose(&end.sentence), log: end.log })
             .collect(),
-        audit: audit::audit(all()).markdown(),
-        audit_limits: audit::accepted_limits(report),
+        audit: audit::audit_table(all()).markdown(),
+        audit_limits: audit::audit_limits(report),
         doubtful: audit::doubtful_objectives(report).markdown(),
         judged_three_times: audit::judged_three_times(report).as_deref().map(prose),
         environment: environment(report).markdown(),
-        notes: notes::told(report),
+        notes: notes::markdown_notes(report),
     }
 }
 
 fn searches(report: &Report) -> Vec<Search> {
-    let one = |(index, search): (usize, &SearchReport)| Search {
+    let section = |(index, search): (usize, &SearchReport)| Search {
         sentence: prose(&search::sentence(report, search)),
         probes: search::probes(report, &[(index, search)]).markdown(),
         pareto: search::pareto(search).markdown(),
     };
-    report.searches.iter().enumerate().map(one).collect()
+    report.searches.iter().enumerate().map(section).collect()
 }
 
 fn case_tables(case: &CaseReport, tables: Vec<String>, others: String) -> CaseTables {
@@ -166,43 +165,43 @@ fn case_tables(case: &CaseReport, tables: Vec<String>, others: String) -> CaseTa
 
 fn percentile_tables(case: &CaseReport) -> Option<CaseTables> {
     let tables = [percentiles::low_is_better(case), percentiles::high_is_better(case)];
-    let is_known = tables.iter().any(|table| !table.rows.is_empty());
+    let has_rows = tables.iter().any(|table| !table.rows.is_empty());
     let tables = tables.into_iter().chain([percentiles::percentile_table(case)]).map(|table| table.markdown());
-    is_known.then(|| case_tables(case, tables.collect(), String::new()))
+    has_rows.then(|| case_tables(case, tables.collect(), String::new()))
 }
 
 fn signal_tables(case: &CaseReport) -> Option<CaseTables> {
-    let is_known = !(case.telemetry.signals.is_empty() && case.telemetry.others.is_empty());
-    is_known.then(|| case_tables(case, vec![telemetry::signals(case).markdown()], telemetry::others(case)))
+    let has_telemetry = !(case.telemetry.signals.is_empty() && case.telemetry.others.is_empty());
+    has_telemetry.then(|| case_tables(case, vec![telemetry::signals(case).markdown()], telemetry::others(case)))
 }
 
-/// The run, its machine and its targets.
+/// The table of the run, its host and its targets.
 pub(super) fn environment(report: &Report) -> Table {
     let (manifest, machine) = (&report.manifest, &report.manifest.machine);
     let elapsed = manifest.elapsed_s.map(|secs| value(secs, Unit::Seconds)).unwrap_or_default();
     let size =
         if machine.cores > 0 { format!("{} cores, {}", machine.cores, bytes(machine.memory as f64)) } else { String::new() };
-    let facts = [
+    let rows = [
         ("Run", Cell::code(&manifest.run_id)),
         ("Started", Cell::prose(&manifest.started_at)),
-        ("Took", Cell::prose(&elapsed)),
+        ("Duration", Cell::prose(&elapsed)),
         ("Seed", Cell::code(&manifest.seed.to_string())),
         ("Plan hash", Cell::code(&manifest.plan_id)),
         ("llmscen", Cell::prose(&manifest.tool_version)),
         ("Host", Cell::prose(&machine.host)),
-        ("System", Cell::prose(&machine.os)),
+        ("OS", Cell::prose(&machine.os)),
         ("Kernel", Cell::prose(&machine.kernel)),
         ("CPU", Cell::prose(&machine.cpu)),
-        ("Size", Cell::prose(&size)),
+        ("Cores, memory", Cell::prose(&size)),
     ];
     let target = |(url, server): (&String, &String)| {
         let text = [code(url), prose(server)].join(" ").trim_end().to_owned();
         ("Target", Cell::code(format!("{url} {server}").trim_end()).in_markdown(text))
     };
-    let only = manifest.only.iter().map(|text| ("Only cases with", Cell::code(text)));
-    let facts = facts.into_iter().chain(manifest.targets.iter().map(target)).chain(only);
-    let rows = facts.filter(|(_, cell)| !cell.text.is_empty()).map(|(name, cell)| Row::new(vec![Cell::prose(name), cell]));
-    Table::new(vec![Column::text().markdown("").html("What"), Column::text().markdown("").html("Value")], rows.collect())
+    let filters = manifest.only.iter().map(|text| ("Case filter", Cell::code(text)));
+    let rows = rows.into_iter().chain(manifest.targets.iter().map(target)).chain(filters);
+    let rows = rows.filter(|(_, cell)| !cell.text.is_empty()).map(|(name, cell)| Row::new(vec![Cell::prose(name), cell]));
+    Table::new(vec![Column::text().markdown("").html("Property"), Column::text().markdown("").html("Value")], rows.collect())
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
-//! The table of objectives and their verdicts.
+//! The table of the objectives and their verdicts.
 
-use crate::format::{ABSENT, against, title, value};
+use crate::format::{ABSENT, against, check_title, value};
 use crate::notes::mark;
 use crate::table::{Cell, Column, Row, Screen, Table};
 use llmscen_core::check::{Check, Ruling, Subject, Verdict};
@@ -11,18 +11,14 @@ use serde_json::json;
 /// A verdict with its case and the index of the case.
 type Judged<'a> = (usize, &'a CaseReport, &'a Verdict);
 
-/// The verdicts that pass `wanted`, in the order of the plan.
-pub(crate) fn objectives(report: &Report, wanted: impl Fn(&Verdict) -> bool) -> Table {
-    let all = report.cases.iter().enumerate();
-    let all = all.flat_map(|(index, case)| case.verdicts.iter().map(move |verdict| (index, case, verdict)));
-    table(report, all.filter(|(.., verdict)| wanted(verdict)).collect())
+/// The verdicts that `is_shown` selects, in the order of the plan.
+pub(crate) fn objectives(report: &Report, is_shown: impl Fn(&Verdict) -> bool) -> Table {
+    table(report, all_verdicts(report).filter(|(.., verdict)| is_shown(verdict)).collect())
 }
 
-/// The verdicts other than PASS, the gravest first.
+/// The verdicts other than PASS, the most severe first.
 pub(crate) fn worst_objectives(report: &Report) -> Table {
-    let all = report.cases.iter().enumerate();
-    let all = all.flat_map(|(index, case)| case.verdicts.iter().map(move |verdict| (index, case, verdict)));
-    let mut open: Vec<Judged<'_>> = all.filter(|(.., verdict)| verdict.ruling != Ruling::Pass).collect();
+    let mut open: Vec<Judged<'_>> = all_verdicts(report).filter(|(.., verdict)| verdict.ruling != Ruling::Pass).collect();
     open.sort_by_key(|(.., verdict)| match verdict.ruling {
         Ruling::Invalid => 0,
         Ruling::Fail => 1,
@@ -30,6 +26,11 @@ pub(crate) fn worst_objectives(report: &Report) -> Table {
         Ruling::Pass => 3,
     });
     table(report, open)
+}
+
+fn all_verdicts(report: &Report) -> impl Iterator<Item = Judged<'_>> {
+    let cases = report.cases.iter().enumerate();
+    cases.flat_map(|(index, case)| case.verdicts.iter().map(move |verdict| (index, case, verdict)))
 }
 
 fn table(report: &Report, verdicts: Vec<Judged<'_>>) -> Table {
@@ -55,32 +56,32 @@ fn row(report: &Report, (index, case, verdict): Judged<'_>) -> Row {
     let mark = subject_mark(case, verdict);
     let figure = |value: Option<f64>, stat: &str| {
         let text = value.map_or_else(|| ABSENT.to_owned(), |_| format!("{mark}{}", against(value, verdict.check.limit, unit)));
-        Cell::figure(text, value).of("", stat)
+        Cell::figure(text, value).with_stat("", stat)
     };
     let notes = multiple(&verdict.check).into_iter().chain(Some(remark(verdict)).filter(|remark| !remark.is_empty()));
     let cells = vec![
         Cell::ruling(verdict.ruling),
         Cell::prose(&report.manifest.name),
         Cell::case(index, &case.id),
-        Cell::code(&title(&verdict.check)),
+        Cell::code(&check_title(&verdict.check)),
         Cell::ruling(verdict.ruling),
         figure(verdict.observed, "observed").emphasized(verdict.ruling.into()),
         figure(verdict.bound, "bound"),
-        Cell::figure(limit_text(verdict), verdict.check.limit).of("", "limit"),
+        Cell::figure(limit_text(verdict), verdict.check.limit).with_stat("", "limit"),
         Cell::raw(json!(if unit == Unit::Share { "share" } else { unit.symbol() })),
-        Cell::count(verdict.n).of("", "n"),
+        Cell::count(verdict.n).with_stat("", "n"),
         Cell::raw(json!(verdict.need)),
         Cell::prose(&remark(verdict)).in_terminal(notes.collect::<Vec<_>>().join("; ")),
     ];
     Row::new(cells).case(&case.id).objective(&verdict.check.expr)
 }
 
-/// Every verdict, one a line. `width`: columns of the terminal, None where there is none.
+/// Every verdict, one per line. `width`: of the terminal in characters; None: not a terminal.
 pub fn slo_table(report: &Report, width: Option<usize>, color: bool) -> String {
     objectives(report, |_| true).terminal(Screen { width, color })
 }
 
-/// `~` where the verdict is about tokens that were counted from events.
+/// `~` if the verdict depends on tokens counted from streamed events.
 pub(crate) fn subject_mark(case: &CaseReport, verdict: &Verdict) -> &'static str {
     match &verdict.check.subject {
         Subject::Metric { metric, .. } => mark(case, *metric),
@@ -89,19 +90,19 @@ pub(crate) fn subject_mark(case: &CaseReport, verdict: &Verdict) -> &'static str
     }
 }
 
-/// The samples that a decision needs, and the verdict's own note.
+/// The samples that a decision needs, and the note of the verdict.
 fn remark(verdict: &Verdict) -> String {
     let need = verdict.need.map(|need| format!("needs {need} samples"));
     need.into_iter().chain(verdict.note.clone()).collect::<Vec<_>>().join("; ")
 }
 
-/// What a relative limit is a multiple of, with its bounds where it has any: `1.10 × baseline (512 ms, 498 ms to 530 ms)`.
+/// A relative limit as a multiple of its reference and its bounds: `1.10 × baseline (512 ms, 498 ms to 530 ms)`.
 pub(crate) fn multiple(check: &Check) -> Option<String> {
     let relative = check.relative?;
     let (to, unit) = (relative.to.name(), check.subject.unit());
     let factor = format!("{:.2}", relative.factor);
     let factor = if factor.parse() == Ok(relative.factor) { factor } else { relative.factor.to_string() };
-    let Some(known) = relative.known else { return Some(format!("{factor} × {to} (there is none)")) };
+    let Some(known) = relative.known else { return Some(format!("{factor} × {to} (no value)")) };
     let ends = match (known.low, known.high) {
         (Some(low), Some(high)) if low == high => String::new(),
         (Some(low), Some(high)) => format!(", {} to {}", value(low, unit), value(high, unit)),
@@ -118,8 +119,8 @@ pub(crate) fn limit_text(verdict: &Verdict) -> String {
     let limit = verdict.check.limit;
     let number = against(Some(limit), limit, verdict.check.subject.unit());
     match multiple(&verdict.check) {
-        Some(words) if limit.is_nan() => words,
-        Some(words) => format!("{number} = {words}"),
+        Some(multiple) if limit.is_nan() => multiple,
+        Some(multiple) => format!("{number} = {multiple}"),
         None => number,
     }
 }
@@ -132,7 +133,7 @@ mod tests {
     use llmscen_core::report::RunVerdict;
 
     #[test]
-    fn rulings_in_a_wide_terminal() {
+    fn verdicts_in_a_wide_terminal() {
         let report = report_of(vec![failing(), no_data()], RunVerdict::Fail, 1);
         insta::assert_snapshot!(slo_table(&report, Some(120), false), @r"
         VERDICT  CASE            SLO               OBSERVED   BOUND    N  NOTE
@@ -144,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn a_limit_stays_readable_in_a_narrow_terminal() {
+    fn an_objective_stays_readable_in_a_narrow_terminal() {
         let mut case = failing();
         case.id = "concurrency=64,temperature=0.5".into();
         let report = report_of(vec![case], RunVerdict::Fail, 1);
@@ -155,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn every_width_is_kept() {
+    fn no_line_exceeds_the_terminal() {
         let report = sweep(12);
         for width in 60..=160 {
             for table in [slo_table(&report, Some(width), false), crate::case_table(&report, Some(width), false)] {
@@ -166,13 +167,13 @@ mod tests {
     }
 
     #[test]
-    fn no_data_reads_as_such() {
+    fn no_data_is_n_a() {
         let table = objectives(&report_of(vec![no_data()], Default::default(), 1), |_| true);
         let row = ["`base`", "`ttft.p99 < 500ms`", "❌ fail", "n/a", "n/a", "500 ms", "0", "no data"];
         assert_eq!(table.markdown_rows(), [row.map(str::to_owned).to_vec()]);
     }
 
-    fn of(factor: f64, known: Option<Known>) -> Verdict {
+    fn relative_verdict(factor: f64, known: Option<Known>) -> Verdict {
         let verdict = case(4).verdicts[0].clone();
         let relative = Relative { to: Against::Baseline, factor, known };
         Verdict { check: Check { limit: relative.limit(), relative: Some(relative), ..verdict.check.clone() }, ..verdict }
@@ -183,12 +184,15 @@ mod tests {
     }
 
     #[test]
-    fn a_reader_sees_the_multiple_and_its_doubt() {
-        let both = of(1.1, known(Some(498.0), Some(530.0)));
+    fn a_relative_limit_shows_its_multiple_and_bounds() {
+        let both = relative_verdict(1.1, known(Some(498.0), Some(530.0)));
         assert_eq!(limit_text(&both), "563 ms = 1.10 × baseline (512 ms, 498 ms to 530 ms)");
-        assert_eq!(multiple(&of(1.125, known(None, Some(530.0))).check).unwrap(), "1.125 × baseline (512 ms, 530 ms or less)");
-        assert_eq!(multiple(&of(1.0, known(Some(512.0), Some(512.0))).check).unwrap(), "1.00 × baseline (512 ms)");
-        assert_eq!(limit_text(&of(1.1, None)), "1.10 × baseline (there is none)");
+        assert_eq!(
+            multiple(&relative_verdict(1.125, known(None, Some(530.0))).check).unwrap(),
+            "1.125 × baseline (512 ms, 530 ms or less)"
+        );
+        assert_eq!(multiple(&relative_verdict(1.0, known(Some(512.0), Some(512.0))).check).unwrap(), "1.00 × baseline (512 ms)");
+        assert_eq!(limit_text(&relative_verdict(1.1, None)), "1.10 × baseline (no value)");
         assert_eq!(limit_text(&case(4).verdicts[0]), "500 ms");
     }
 }

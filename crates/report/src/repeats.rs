@@ -1,4 +1,4 @@
-//! The rounds of a case side by side, and what is to be said of them.
+//! The repetitions (rounds) of a case: their table, and notes about trends over them.
 
 use crate::cases::metric_cell;
 use crate::format::{ABSENT, percent};
@@ -7,11 +7,11 @@ use llmscen_core::report::{CaseReport, Report};
 use llmscen_core::round_variance::{Change, Repeat};
 use serde_json::{Value, json};
 
-/// Rounds up to which each is printed; results.json has all.
-const PRINTED: usize = 10;
+/// The table shows the values of the first rounds; results.json has all.
+const SHOWN_ROUNDS: usize = 10;
 
 /// `5 rounds, each on a restarted server`.
-pub(super) fn rounds(case: &CaseReport) -> String {
+pub(super) fn describe_rounds(case: &CaseReport) -> String {
     match (case.rounds, case.restarted) {
         (1, _) => "1 round".to_owned(),
         (rounds, false) => format!("{rounds} rounds"),
@@ -19,48 +19,48 @@ pub(super) fn rounds(case: &CaseReport) -> String {
     }
 }
 
-/// That rounds had a start of the server each: `5 rounds, each on a restarted server.`; None where none had.
+/// `5 rounds, each on a restarted server.`; None if the server was not restarted between rounds.
 pub(super) fn restarts(report: &Report) -> Option<String> {
     let restarted: Vec<&CaseReport> = report.cases.iter().filter(|case| case.restarted).collect();
-    let most = restarted.iter().max_by_key(|case| case.rounds)?;
-    Some(format!("{}. Differences between starts of the server are part of the differences between rounds.", rounds(most)))
+    let longest = restarted.iter().max_by_key(|case| case.rounds)?;
+    Some(format!("{}. Differences between rounds include differences between server starts.", describe_rounds(longest)))
 }
 
-/// The figures of all cases of two rounds and more.
+/// The metrics of the cases with two or more rounds, round by round.
 pub(super) fn rounds_table(report: &Report) -> Table {
     let columns = vec![
         Column::text().markdown("Case"),
-        Column::text().markdown("Figure"),
+        Column::text().markdown("Metric"),
         Column::number().markdown("Rounds"),
-        Column::number().markdown("Each"),
-        Column::number().markdown("Between, sd"),
-        Column::number().markdown("Within, sd"),
-        Column::number().markdown("Trend, change"),
-        Column::number().markdown("Trend, p"),
+        Column::number().markdown("By round"),
+        Column::number().markdown("SD between"),
+        Column::number().markdown("SD within"),
+        Column::number().markdown("Trend"),
+        Column::number().markdown("Trend p"),
         Column::number().markdown("n"),
         Column::number().markdown("Effective n"),
     ];
     let repeated = report.cases.iter().enumerate().filter(|(_, case)| case.rounds > 1);
-    let rows = repeated.flat_map(|(index, case)| case.repeats.iter().map(move |repeat| row(index, case, repeat)));
+    let rows = repeated.flat_map(|(index, case)| case.repeats.iter().map(move |repeat| repeat_row(index, case, repeat)));
     Table::new(columns, rows.collect())
 }
 
-fn row(index: usize, case: &CaseReport, repeat: &Repeat) -> Row {
-    let each = repeat.rounds.iter().take(PRINTED).map(|value| metric_cell(case, repeat.metric, *value).text);
-    let more = (repeat.rounds.len() > PRINTED).then(|| "…".to_owned());
-    let figure = |text: Option<String>, value: Option<f64>| Cell::figure(text.unwrap_or_else(|| ABSENT.to_owned()), value);
+fn repeat_row(index: usize, case: &CaseReport, repeat: &Repeat) -> Row {
+    let by_round = repeat.rounds.iter().take(SHOWN_ROUNDS).map(|value| metric_cell(case, repeat.metric, *value).text);
+    let more = (repeat.rounds.len() > SHOWN_ROUNDS).then(|| "…".to_owned());
+    let optional = |text: Option<String>, value: Option<f64>| Cell::figure(text.unwrap_or_else(|| ABSENT.to_owned()), value);
     let trend = repeat.over_rounds;
     Row::new(vec![
         Cell::case(index, &case.id),
         Cell::prose(&format!("`{}`, {}", repeat.metric.name(), repeat.metric.unit().symbol())),
         Cell::count(repeat.rounds.len() as u64),
-        Cell::figure(each.chain(more).collect::<Vec<_>>().join(" · "), None::<f64>),
+        Cell::figure(by_round.chain(more).collect::<Vec<_>>().join(" · "), None::<f64>),
         Cell::number(repeat.between_sd),
         Cell::number(repeat.within_sd),
-        figure(trend.map(|change| signed(change.share)), trend.map(|change| change.share)),
-        figure(trend.map(|change| probability(change.p_value)), trend.map(|change| change.p_value)),
+        optional(trend.map(|change| signed(change.share)), trend.map(|change| change.share)),
+        optional(trend.map(|change| format_p(change.p_value)), trend.map(|change| change.p_value)),
         Cell::count(repeat.n),
-        figure(repeat.effective_n.map(|effective| format!("{effective:.0}")), repeat.effective_n),
+        optional(repeat.effective_n.map(|effective| format!("{effective:.0}")), repeat.effective_n),
     ])
 }
 
@@ -68,52 +68,52 @@ fn signed(share: f64) -> String {
     format!("{}{}", if share > 0.0 { "+" } else { "" }, percent(share))
 }
 
-fn probability(p: f64) -> String {
+fn format_p(p: f64) -> String {
     if p < 0.001 { "< 0.001".to_owned() } else { format!("{p:.3}") }
 }
 
-fn stated(p: f64) -> String {
+fn p_equation(p: f64) -> String {
     if p < 0.001 { "p < 0.001".to_owned() } else { format!("p = {p:.3}") }
 }
 
 /// The `repeats` of a case in results.json.
 pub(super) fn json(case: &CaseReport) -> Vec<Value> {
-    let change = |change: Option<Change>| change.map(|own| json!({ "share": own.share, "p_value": own.p_value, "n": own.n }));
-    let told = |own: &Repeat| {
+    let change = |change: Option<Change>| change.map(|it| json!({ "share": it.share, "p_value": it.p_value, "n": it.n }));
+    let repeat = |repeat: &Repeat| {
         json!({
-            "metric": own.metric.column(),
-            "rounds": own.rounds,
-            "between_sd": own.between_sd,
-            "within_sd": own.within_sd,
-            "over_rounds": change(own.over_rounds),
-            "over_time": change(own.over_time),
-            "n": own.n,
-            "effective_n": own.effective_n,
+            "metric": repeat.metric.column(),
+            "rounds": repeat.rounds,
+            "between_sd": repeat.between_sd,
+            "within_sd": repeat.within_sd,
+            "over_rounds": change(repeat.over_rounds),
+            "over_time": change(repeat.over_time),
+            "n": repeat.n,
+            "effective_n": repeat.effective_n,
         })
     };
-    case.repeats.iter().map(told).collect()
+    case.repeats.iter().map(repeat).collect()
 }
 
-/// What a reader must know of rounds that are no repeats of each other.
+/// Warnings about metrics that drift from round to round, or change within the rounds.
 pub fn remarks(repeats: &[Repeat]) -> Vec<String> {
-    let drifts = repeats.iter().filter_map(|own| {
-        let change = own.drifts()?;
+    let drifts = repeats.iter().filter_map(|repeat| {
+        let change = repeat.drifts()?;
         Some(format!(
-            "`{}` drifts from round to round: {} from the first to the last of {} (Mann-Kendall {}). Rounds that drift are no \
-             repeats of one another: find out what changed, on the server or the machine, before you trust their mean.",
-            own.metric,
+            "`{}` drifts from round to round: {} from the first to the last of {} (Mann-Kendall {}). The rounds did not \
+             measure the same conditions: find out what changed on the server or its host before you use their mean.",
+            repeat.metric,
             signed(change.share),
             change.n,
-            stated(change.p_value)
+            p_equation(change.p_value)
         ))
     });
-    let creeps = repeats.iter().filter_map(|own| {
-        let change = own.creeps()?;
-        let p = stated(change.p_value);
+    let creeps = repeats.iter().filter_map(|repeat| {
+        let change = repeat.creeps()?;
+        let p = p_equation(change.p_value);
         Some(format!(
-            "`{}` changes within a round: about {} from its beginning to its end (Mann-Kendall {p}). Either the warm-up is too \
-             short, or the load does not settle.",
-            own.metric,
+            "`{}` changes within a round: about {} from start to end (Mann-Kendall {p}). Either the warm-up is too \
+             short, or the load does not reach a steady state.",
+            repeat.metric,
             signed(change.share),
         ))
     });
@@ -141,28 +141,25 @@ mod tests {
     }
 
     #[test]
-    fn what_is_clear_and_large_enough_is_said() {
-        let told = remarks(&[repeat()]);
+    fn only_clear_and_large_trends_are_reported() {
+        let lines = remarks(&[repeat()]);
         assert!(
-            told[0].starts_with(
+            lines[0].starts_with(
                 "`ttft` drifts from round to round: +25.5% from the first to the last of 5 (Mann-Kendall p = 0.017)"
             )
         );
-        assert!(
-            told[1]
-                .starts_with("`ttft` changes within a round: about -10% from its beginning to its end (Mann-Kendall p < 0.001)")
-        );
-        assert_eq!(told.len(), 2);
+        assert!(lines[1].starts_with("`ttft` changes within a round: about -10% from start to end (Mann-Kendall p < 0.001)"));
+        assert_eq!(lines.len(), 2);
         let small = |share| Some(Change { share, p_value: 0.001, n: 9 });
-        let quiet = Repeat { over_rounds: small(0.019), over_time: small(-0.019), effective_n: Some(300.0), ..repeat() };
-        assert_eq!(remarks(&[quiet]), [""; 0]);
+        let small_trend = Repeat { over_rounds: small(0.019), over_time: small(-0.019), effective_n: Some(300.0), ..repeat() };
+        assert_eq!(remarks(&[small_trend]), [""; 0]);
         let unsure = |p_value| Some(Change { share: 0.5, p_value, n: 9 });
         let unsure = Repeat { over_rounds: unsure(0.021), over_time: unsure(0.011), effective_n: None, ..repeat() };
         assert_eq!(remarks(&[unsure]), [""; 0]);
     }
 
     #[test]
-    fn the_table_has_cases_of_several_rounds_alone() {
+    fn the_table_has_only_cases_of_several_rounds() {
         let mut report = sweep(2);
         for (case, rounds) in report.cases.iter_mut().zip([1, 3]) {
             (case.rounds, case.repeats) = (rounds, vec![repeat()]);
@@ -174,11 +171,11 @@ mod tests {
     }
 
     #[test]
-    fn results_hold_every_round() {
+    fn results_json_has_every_round() {
         let mut report = sweep(1);
         report.cases[0].repeats = vec![repeat()];
-        let own = &json(&report.cases[0])[0];
-        assert_eq!((&own["metric"], &own["rounds"]), (&json!("ttft_ms"), &json!([100.0, null, 125.5])));
-        assert_eq!((&own["over_time"]["share"], &own["over_rounds"]["n"]), (&json!(-0.1), &json!(5)));
+        let ttft = &json(&report.cases[0])[0];
+        assert_eq!((&ttft["metric"], &ttft["rounds"]), (&json!("ttft_ms"), &json!([100.0, null, 125.5])));
+        assert_eq!((&ttft["over_time"]["share"], &ttft["over_rounds"]["n"]), (&json!(-0.1), &json!(5)));
     }
 }

@@ -1,17 +1,16 @@
-//! Capacity searches: what they found, in words, as tables and in results.json.
+//! Capacity searches: their results in a sentence, in tables and in results.json.
 
 use crate::ViewError;
-use crate::format::code;
-use crate::format::{ABSENT, against, percent, title};
-use crate::json::slo;
+use crate::format::{ABSENT, against, check_title, code, percent};
+use crate::json::slo_json;
 use crate::table::{Cell, Column, Emphasis, Row, Screen, Table};
 use llmscen_core::check::{Ruling, Verdict};
 use llmscen_core::report::{Report, RunVerdict};
 use llmscen_core::search::{CapacitySearch, Extent, Goal, ProbeReport, SearchReport, SearchSpec};
 use serde_json::{Map, Value, json};
 
-/// The varied field in short, with the entry of a mix that it belongs to, and the unit of its values.
-pub fn axis(spec: &SearchSpec) -> (String, &'static str) {
+/// The short name of the varied key, with its traffic class if it belongs to a mix, and the unit of its values.
+pub fn varied_key(spec: &SearchSpec) -> (String, &'static str) {
     let parts: Vec<&str> = spec.vary.split('.').collect();
     let last = parts.last().copied().unwrap_or_default();
     let name = match parts.as_slice() {
@@ -22,167 +21,176 @@ pub fn axis(spec: &SearchSpec) -> (String, &'static str) {
     (name, if last == "rate" { "/s" } else { "" })
 }
 
-/// A search before it runs, in a line.
-pub fn planned(quest: &CapacitySearch, searches: usize) -> String {
-    let (spec, values) = (&quest.spec, quest.grid.len());
-    let SearchSpec { vary, low, high, start, confirm, .. } = spec;
-    let goal = match spec.goal {
-        Goal::Slo => "the largest value at which every limit holds",
-        Goal::Goodput => "the value of the highest goodput",
+/// A search before it runs, in one line.
+pub fn describe_search(search: &CapacitySearch, searches: usize) -> String {
+    let SearchSpec { vary, low, high, start, confirm, .. } = &search.spec;
+    let values = search.grid.len();
+    let goal = match search.spec.goal {
+        Goal::Slo => "the largest value that meets every objective",
+        Goal::Goodput => "the value with the highest goodput",
     };
     let each = if searches > 1 { format!("{searches} searches, each for") } else { "search for".to_owned() };
-    let precision = percent(spec.precision);
+    let precision = percent(search.spec.precision);
     format!(
-        "{each} {goal}: {vary} from {low} to {high} ({values} values), first {start}, within {precision}, confirmed {confirm} times\n"
+        "{each} {goal}: {vary} from {low} to {high} ({values} values), starting at {start}, precision {precision}, confirmed {confirm} times\n"
     )
 }
 
-/// How far a search came.
+/// How a search ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Standing {
-    /// To its answer.
-    Settled,
-    /// To the end of what it may probe, without being sure.
-    Open,
-    /// The run ended before it.
-    CutShort,
-    /// Nowhere: no probe measured the server.
-    Unsound,
+pub enum SearchOutcome {
+    /// It converged.
+    Converged,
+    /// It used up its probes before it converged.
+    NotConverged,
+    /// The run ended before the search.
+    Interrupted,
+    /// No probe passed its self-audit.
+    Invalid,
 }
 
-/// How far this search of a report came.
-pub fn standing(report: &Report, search: &SearchReport) -> Standing {
+/// How a search of this report ended.
+pub fn search_outcome(report: &Report, search: &SearchReport) -> SearchOutcome {
     match search.probes.iter().any(|probe| probe.holds.is_some()) {
-        true if search.finding.settled => Standing::Settled,
-        _ if report.manifest.interrupted || report.manifest.error.is_some() || search.probes.is_empty() => Standing::CutShort,
-        true => Standing::Open,
-        false => Standing::Unsound,
+        true if search.finding.settled => SearchOutcome::Converged,
+        _ if report.manifest.interrupted || report.manifest.error.is_some() || search.probes.is_empty() => {
+            SearchOutcome::Interrupted
+        }
+        true => SearchOutcome::NotConverged,
+        false => SearchOutcome::Invalid,
     }
 }
 
-/// The answer, where it may be told as one: a search that was cut short or saw nothing has none.
-pub fn answer(report: &Report, search: &SearchReport) -> Option<f64> {
-    let told = matches!(standing(report, search), Standing::Settled | Standing::Open);
-    search.finding.answer.filter(|_| told)
+/// The load that the search found; None if it was interrupted or invalid.
+pub fn found_load(report: &Report, search: &SearchReport) -> Option<f64> {
+    let is_valid = matches!(search_outcome(report, search), SearchOutcome::Converged | SearchOutcome::NotConverged);
+    search.finding.answer.filter(|_| is_valid)
 }
 
-/// The values that tell this search from the others, with a colon; empty where it is the only one.
-pub fn place(search: &SearchReport) -> String {
+/// The swept values of the search, with a colon; empty if there is only one search.
+pub fn label_prefix(search: &SearchReport) -> String {
     let labels: Vec<String> = search.labels.0.iter().map(|(path, value)| format!("{path}={value}")).collect();
     if labels.is_empty() { String::new() } else { format!("{}: ", labels.join(", ")) }
 }
 
-/// What was found, in a sentence.
+/// The result in a sentence.
 pub fn sentence(report: &Report, search: &SearchReport) -> String {
-    let at = place(search);
+    let prefix = label_prefix(search);
     let requests: u64 = search.probes.iter().map(|probe| probe.requests).sum();
-    let behind = format!("{} probes, {requests} requests", search.probes.len());
-    let (found, interval, contrary) = (found(search), interval(search), contrary(search));
-    match standing(report, search) {
-        Standing::Settled => format!("{at}{found} ({interval}, {behind}){contrary}"),
-        Standing::Open => format!("{at}NOT SETTLED, {}; nearest so far: {found} ({interval}, {behind}){contrary}", doubt(search)),
-        Standing::Unsound => {
-            format!(
-                "{at}NO ANSWER: the load generator was the bottleneck, not the server; no probe passed its self-audit ({behind})"
-            )
+    let effort = format!("{} probes, {requests} requests", search.probes.len());
+    let found = result(search);
+    let interval = interval(search);
+    let contrary = contrary(search);
+    match search_outcome(report, search) {
+        SearchOutcome::Converged => format!("{prefix}{found} ({interval}, {effort}){contrary}"),
+        SearchOutcome::NotConverged => {
+            format!("{prefix}not converged: {}. Best estimate: {found} ({interval}, {effort}){contrary}", doubt(search))
         }
-        Standing::CutShort if search.probes.is_empty() => format!("{at}NO ANSWER: the run ended before the first probe"),
-        Standing::CutShort => {
-            let sound = search.probes.iter().any(|probe| probe.holds.is_some());
-            let so_far = search.finding.mass.filter(|_| sound).map(|_| format!("so far {interval}, ")).unwrap_or_default();
-            format!("{at}NO ANSWER: the search was interrupted ({so_far}{behind}){contrary}")
+        SearchOutcome::Invalid => {
+            format!("{prefix}no result: the load generator was the bottleneck; no probe passed its self-audit ({effort})")
+        }
+        SearchOutcome::Interrupted if search.probes.is_empty() => {
+            format!("{prefix}no result: the run ended before the first probe")
+        }
+        SearchOutcome::Interrupted => {
+            let has_valid_probe = search.probes.iter().any(|probe| probe.holds.is_some());
+            let so_far =
+                search.finding.mass.filter(|_| has_valid_probe).map(|_| format!("{interval} so far, ")).unwrap_or_default();
+            format!("{prefix}no result: the search was interrupted ({so_far}{effort}){contrary}")
         }
     }
 }
 
-fn found(search: &SearchReport) -> String {
-    let (name, unit) = axis(&search.spec);
+fn result(search: &SearchReport) -> String {
+    let (name, unit) = varied_key(&search.spec);
     let (finding, range) = (&search.finding, &search.spec);
     match (finding.answer, finding.extent, range.goal) {
-        (Some(answer), Extent::AtLeast, Goal::Slo) => format!("{name} at least {answer}{unit}, the end of the range"),
-        (Some(answer), _, Goal::Slo) => format!("{name} {answer}{unit}"),
-        (Some(answer), _, Goal::Goodput) => format!("the highest goodput is at {name} {answer}{unit}"),
-        (None, ..) => format!("nothing holds, not even {name} {}{unit}", range.low),
+        (Some(load), Extent::AtLeast, Goal::Slo) => {
+            format!("maximum {name} that meets every objective: at least {load}{unit}, the end of the range")
+        }
+        (Some(load), _, Goal::Slo) => format!("maximum {name} that meets every objective: {load}{unit}"),
+        (Some(load), _, Goal::Goodput) => format!("{name} with the highest goodput: {load}{unit}"),
+        (None, ..) => format!("no load in the range meets the objectives; {name} {}{unit}, the lowest, already fails", range.low),
     }
 }
 
 fn interval(search: &SearchReport) -> String {
-    let ((low, high), (_, unit)) = (search.finding.interval, axis(&search.spec));
-    let least = low.map_or_else(|| format!("below {}", search.spec.low), |low| low.to_string());
+    let ((low, high), (_, unit)) = (search.finding.interval, varied_key(&search.spec));
+    let lower = low.map_or_else(|| format!("below {}", search.spec.low), |low| low.to_string());
     match search.finding.mass {
-        Some(mass) => format!("{} interval {least} to {high}{unit}", percent(mass)),
-        None => format!("between {least} and {high}{unit}"),
+        Some(mass) => format!("{} CI {lower} to {high}{unit}", percent(mass)),
+        None => format!("between {lower} and {high}{unit}"),
     }
 }
 
 fn contrary(search: &SearchReport) -> String {
-    let unit = axis(&search.spec).1;
+    let unit = varied_key(&search.spec).1;
     search.finding.contrary.map_or_else(String::new, |(fails, holds)| {
-        format!("; NOT MONOTONE: {fails}{unit} fails and {holds}{unit} holds, so there is more than one edge")
+        format!("; not monotonic: {fails}{unit} fails but {holds}{unit} passes, so there is more than one boundary")
     })
 }
 
-/// Why a search that was not cut short is not settled.
+/// Why a search did not converge.
 fn doubt(search: &SearchReport) -> String {
     match search.probes.iter().filter(|probe| probe.holds.is_none()).count() {
-        0 => "the probes did not suffice".to_owned(),
-        unsound => format!("{unsound} of {} probes measured the load generator, not the server", search.probes.len()),
+        0 => "the probe budget was used up".to_owned(),
+        invalid => format!("{invalid} of {} probes measured the load generator, not the server", search.probes.len()),
     }
 }
 
-/// What a probe came to.
+/// The verdict of a probe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outcome {
-    /// Every limit holds.
-    Held,
-    /// Some limit does not.
-    Failed,
-    /// Too little to say.
-    Open,
+pub enum ProbeVerdict {
+    /// Every objective is met.
+    Pass,
+    /// Some objective is not.
+    Fail,
+    /// Not enough samples.
+    Inconclusive,
     /// Its self-audit failed.
     Invalid,
 }
 
-/// What a probe came to.
-pub fn outcome(probe: &ProbeReport) -> Outcome {
+/// The verdict of a probe.
+pub fn probe_verdict(probe: &ProbeReport) -> ProbeVerdict {
     match probe.holds {
-        None => Outcome::Invalid,
-        Some(_) if probe.hopeless => Outcome::Failed,
-        Some(holds) if holds >= 0.95 => Outcome::Held,
-        Some(holds) if holds <= 0.05 => Outcome::Failed,
-        Some(_) => Outcome::Open,
+        None => ProbeVerdict::Invalid,
+        Some(_) if probe.hopeless => ProbeVerdict::Fail,
+        Some(holds) if holds >= 0.95 => ProbeVerdict::Pass,
+        Some(holds) if holds <= 0.05 => ProbeVerdict::Fail,
+        Some(_) => ProbeVerdict::Inconclusive,
     }
 }
 
-/// The same in words.
-pub fn verdict(probe: &ProbeReport) -> String {
-    let word = match outcome(probe) {
-        Outcome::Held => "pass",
-        Outcome::Failed => "fail",
-        Outcome::Open => "open",
-        Outcome::Invalid => "invalid",
+/// The verdict of a probe as text: `fail, stopped early`.
+fn verdict_text(probe: &ProbeReport) -> String {
+    let word = match probe_verdict(probe) {
+        ProbeVerdict::Pass => "pass",
+        ProbeVerdict::Fail => "fail",
+        ProbeVerdict::Inconclusive => "inconclusive",
+        ProbeVerdict::Invalid => "invalid",
     };
     if probe.hopeless { format!("{word}, stopped early") } else { word.to_owned() }
 }
 
-impl From<Outcome> for Emphasis {
-    fn from(outcome: Outcome) -> Emphasis {
-        match outcome {
-            Outcome::Held => Emphasis::Pass,
-            Outcome::Failed => Emphasis::Fail,
-            Outcome::Open => Emphasis::Inconclusive,
-            Outcome::Invalid => Emphasis::Invalid,
+impl From<ProbeVerdict> for Emphasis {
+    fn from(verdict: ProbeVerdict) -> Emphasis {
+        match verdict {
+            ProbeVerdict::Pass => Emphasis::Pass,
+            ProbeVerdict::Fail => Emphasis::Fail,
+            ProbeVerdict::Inconclusive => Emphasis::Inconclusive,
+            ProbeVerdict::Invalid => Emphasis::Invalid,
         }
     }
 }
 
-/// The probes of these searches with their indexes, in order, and the value of each objective there.
+/// The probes of the searches (each with its index) in order, with the value of each objective.
 pub(crate) fn probes(report: &Report, searches: &[(usize, &SearchReport)]) -> Table {
     let first = searches.first().map(|(_, search)| *search);
     let checks = first.and_then(|search| search.probes.first()).map(|probe| probe.verdicts.as_slice()).unwrap_or_default();
-    let load = first.map(|search| axis(&search.spec).0).unwrap_or_default();
-    let limit = |verdict: &Verdict| {
-        let title = title(&verdict.check);
+    let load = first.map(|search| varied_key(&search.spec).0).unwrap_or_default();
+    let objective = |verdict: &Verdict| {
+        let title = check_title(&verdict.check);
         Column::number().markdown(&code(&title)).html(&title)
     };
     let mut columns = vec![
@@ -192,36 +200,48 @@ pub(crate) fn probes(report: &Report, searches: &[(usize, &SearchReport)]) -> Ta
         Column::number().documents("#").terminal("#", 3).key("probe"),
         Column::text().key("case"),
         Column::number().documents(&load).terminal("LOAD", 0).key("load"),
-        Column::text().documents("For").terminal("FOR", 4).key("purpose"),
+        Column::text().documents("Phase").terminal("PHASE", 4).key("purpose"),
         Column::number().documents("n").terminal("N", 1).key("n"),
         Column::text().documents("Verdict").terminal("PROBE", 0).key("verdict"),
-        Column::number().markdown("Probability that all holds").html("P(all hold)").terminal("P(HOLDS)", 2).key("holds_share"),
-        Column::text().terminal("LIMITS", 0),
+        Column::number()
+            .markdown("P(all objectives pass)")
+            .html("P(all objectives pass)")
+            .terminal("P(PASS)", 2)
+            .key("holds_share"),
+        Column::text().terminal("OBJECTIVES", 0),
     ];
-    columns.extend(checks.iter().map(limit));
+    columns.extend(checks.iter().map(objective));
     columns.extend([
         Column::number().html("Decode tok/s per user"),
-        Column::number().html("Output tok/s in all").key("output_tokens_per_s"),
+        Column::number().html("Total output tok/s").key("output_tokens_per_s"),
         Column::number().html("Goodput, req/s").key("goodput_requests_per_s"),
         Column::text().html("Note"),
     ]);
-    let rows = searches.iter().flat_map(|(number, search)| {
-        let rows = search.probes.iter().enumerate();
-        rows.map(|(index, probe)| probe_row(report, (*number, search), (index, probe), checks.len()))
-    });
-    Table::new(columns, rows.collect()).sortable()
+    let mut rows = Vec::new();
+    for (number, search) in searches {
+        let position = |index| ProbePosition { search: *number, probe: index };
+        rows.extend(
+            search
+                .probes
+                .iter()
+                .enumerate()
+                .map(|(index, probe)| probe_row(report, search, position(index), probe, checks.len())),
+        );
+    }
+    Table::new(columns, rows).sortable()
 }
 
-/// `limits`: objectives that have a column.
-fn probe_row(
-    report: &Report,
-    (number, search): (usize, &SearchReport),
-    (index, probe): (usize, &ProbeReport),
-    limits: usize,
-) -> Row {
+/// The indexes of a probe and of its search.
+struct ProbePosition {
+    search: usize,
+    probe: usize,
+}
+
+/// `objectives`: the number of objectives with a column.
+fn probe_row(report: &Report, search: &SearchReport, position: ProbePosition, probe: &ProbeReport, objectives: usize) -> Row {
     let observed = |verdict: &Verdict| against(verdict.observed, verdict.check.limit, verdict.check.subject.unit());
-    let listed = probe.verdicts.iter().map(|verdict| format!("{}: {}", title(&verdict.check), observed(verdict)));
-    let limit = |verdict: &Verdict| {
+    let listed = probe.verdicts.iter().map(|verdict| format!("{}: {}", check_title(&verdict.check), observed(verdict)));
+    let objective = |verdict: &Verdict| {
         let cell = Cell::figure(observed(verdict), verdict.observed);
         match verdict.ruling {
             Ruling::Fail => cell.emphasized(Emphasis::Fail).in_markdown(format!("{} ❌", observed(verdict))),
@@ -230,46 +250,46 @@ fn probe_row(
     };
     let mut cells = vec![
         Cell::prose(&report.manifest.name),
-        Cell::count(number as u64 + 1),
+        Cell::count(position.search as u64 + 1),
         Cell::prose(&search.spec.vary),
-        Cell::count(index as u64 + 1),
+        Cell::count(position.probe as u64 + 1),
         Cell::code(&probe.case),
-        Cell::figure(format!("{}{}", probe.load, axis(&search.spec).1), probe.load).of("probe", "load"),
+        Cell::figure(format!("{}{}", probe.load, varied_key(&search.spec).1), probe.load).with_stat("probe", "load"),
         Cell::prose(probe.purpose.name()),
-        Cell::count(probe.requests).of("probe", "n"),
-        Cell::prose(&verdict(probe)).emphasized(outcome(probe).into()),
-        Cell::figure(probe.holds.map_or_else(|| ABSENT.to_owned(), likely), probe.holds).of("probe", "holds"),
+        Cell::count(probe.requests).with_stat("probe", "n"),
+        Cell::prose(&verdict_text(probe)).emphasized(probe_verdict(probe).into()),
+        Cell::figure(probe.holds.map_or_else(|| ABSENT.to_owned(), format_probability), probe.holds).with_stat("probe", "holds"),
         Cell::prose(&listed.collect::<Vec<_>>().join("; ")),
     ];
-    let missing = limits.saturating_sub(probe.verdicts.len());
-    cells.extend(probe.verdicts.iter().take(limits).map(limit));
+    let missing = objectives.saturating_sub(probe.verdicts.len());
+    cells.extend(probe.verdicts.iter().take(objectives).map(objective));
     cells.extend((0..missing).map(|_| Cell::number(None)));
     cells.extend([probe.per_user_tps, probe.total_tps, probe.goodput].map(Cell::number));
     cells.push(Cell::prose(if probe.dominated { "dominated" } else { "" }));
     Row::new(cells)
 }
 
-/// Every probe of every search, one a line; before those of each search what it found, where the verdict's line does not say so
-/// of it alone. `width`: columns of the terminal, None where there is none.
+/// Every probe of every search, one per line. The result of each search precedes its probes, unless the verdict line shows it.
+/// `width`: of the terminal in characters; None: not a terminal.
 pub fn probe_table(report: &Report, width: Option<usize>, color: bool) -> String {
-    let alone = report.searches.len() == 1 && report.verdict != RunVerdict::Error;
-    let one = |(index, search): (usize, &SearchReport)| {
-        let found = if alone { String::new() } else { sentence(report, search) + "\n" };
-        found + &probes(report, &[(index, search)]).terminal(Screen { width, color })
+    let in_verdict_line = report.searches.len() == 1 && report.verdict != RunVerdict::Error;
+    let section = |(index, search): (usize, &SearchReport)| {
+        let result = if in_verdict_line { String::new() } else { sentence(report, search) + "\n" };
+        result + &probes(report, &[(index, search)]).terminal(Screen { width, color })
     };
-    report.searches.iter().enumerate().map(one).collect()
+    report.searches.iter().enumerate().map(section).collect()
 }
 
-/// Per-user against total throughput, fastest for the user first; a probe that another one dominates is marked.
+/// Per-user and total throughput of each probe, the highest per-user throughput first; dominated probes are marked.
 pub(crate) fn pareto(search: &SearchReport) -> Table {
-    let (name, unit) = axis(&search.spec);
-    let mut known: Vec<&ProbeReport> =
+    let (name, unit) = varied_key(&search.spec);
+    let mut measured: Vec<&ProbeReport> =
         search.probes.iter().filter(|probe| probe.per_user_tps.is_some() && probe.total_tps.is_some()).collect();
-    known.sort_by(|a, b| b.per_user_tps.unwrap_or_default().total_cmp(&a.per_user_tps.unwrap_or_default()));
+    measured.sort_by(|a, b| b.per_user_tps.unwrap_or_default().total_cmp(&a.per_user_tps.unwrap_or_default()));
     let columns = vec![
         Column::number().markdown(&name),
         Column::number().markdown("Decode tok/s per user"),
-        Column::number().markdown("Output tok/s in all"),
+        Column::number().markdown("Total output tok/s"),
         Column::number().markdown("Goodput, req/s"),
         Column::text().markdown("Note"),
     ];
@@ -279,21 +299,21 @@ pub(crate) fn pareto(search: &SearchReport) -> Table {
         cells.push(Cell::prose(if probe.dominated { "dominated" } else { "" }));
         Row::new(cells)
     };
-    Table::new(columns, known.iter().map(row).collect())
+    Table::new(columns, measured.iter().map(row).collect())
 }
 
-/// The value of `search` in results.json: null where there was none.
+/// The value of `search` in results.json; null without a search.
 ///
 /// # Errors
-/// [`ViewError::Json`] where a value cannot be written.
+/// [`ViewError::Json`] if a value cannot be serialized.
 pub fn json(report: &Report) -> Result<Value, ViewError> {
     if report.searches.is_empty() {
         return Ok(Value::Null);
     }
-    report.searches.iter().map(search).collect::<Result<Vec<_>, _>>().map(Value::Array)
+    report.searches.iter().map(search_json).collect::<Result<Vec<_>, _>>().map(Value::Array)
 }
 
-fn search(search: &SearchReport) -> Result<Value, ViewError> {
+fn search_json(search: &SearchReport) -> Result<Value, ViewError> {
     let (spec, finding) = (&search.spec, &search.finding);
     let labels = search.labels.0.iter().map(|(path, value)| Ok((path.clone(), serde_json::to_value(value)?)));
     Ok(json!({
@@ -310,11 +330,11 @@ fn search(search: &SearchReport) -> Result<Value, ViewError> {
         "monotone": finding.monotone(),
         "contrary": finding.contrary.map(|(fails, holds)| json!({ "fails": fails, "holds": holds })),
         "requests": search.probes.iter().map(|probe| probe.requests).sum::<u64>(),
-        "probes": search.probes.iter().map(probe).collect::<Vec<_>>(),
+        "probes": search.probes.iter().map(probe_json).collect::<Vec<_>>(),
     }))
 }
 
-fn probe(probe: &ProbeReport) -> Value {
+fn probe_json(probe: &ProbeReport) -> Value {
     json!({
         "case": probe.case,
         "round": probe.round,
@@ -327,61 +347,29 @@ fn probe(probe: &ProbeReport) -> Value {
         "total_tps": probe.total_tps,
         "goodput": probe.goodput,
         "dominated": probe.dominated,
-        "slo": probe.verdicts.iter().map(slo).collect::<Vec<_>>(),
+        "slo": probe.verdicts.iter().map(slo_json).collect::<Vec<_>>(),
     })
 }
 
-/// A probability; nobody needs the digits of what is all but certain.
-fn likely(chance: f64) -> String {
-    match chance {
-        tiny if tiny < 0.001 => "<0.1%".to_owned(),
-        sure if sure > 0.999 => ">99.9%".to_owned(),
-        other => percent(other),
+/// A probability in percent, cut at 0.1 % and 99.9 %.
+fn format_probability(probability: f64) -> String {
+    match probability {
+        p if p < 0.001 => "<0.1%".to_owned(),
+        p if p > 0.999 => ">99.9%".to_owned(),
+        p => percent(p),
     }
 }
 
 #[cfg(test)]
-pub(crate) mod tests {
+mod tests {
     use super::*;
-    use crate::fixture::{report_of, sweep};
-    use llmscen_core::labels::Labels;
-    use llmscen_core::search::{Extent, Finding, Goal, Purpose, SearchSpec};
-    use llmscen_core::units::Nanos;
-
-    /// A search that found 16 users: `ttft.p99 < 500ms` at 8 (half of it), twice at 16, and at 32 (twice as much).
-    pub fn searched() -> Report {
-        let one = sweep(1).cases[0].verdicts[0].clone();
-        let probe = |(load, observed, purpose): (f64, f64, Purpose)| {
-            let ruling = if observed > 500.0 { Ruling::Fail } else { Ruling::Pass };
-            ProbeReport {
-                case: format!("concurrency={load}"),
-                round: 0,
-                load,
-                purpose,
-                holds: Some(if observed > 500.0 { 0.0 } else { 0.99 }),
-                requests: 100,
-                hopeless: observed > 500.0,
-                verdicts: vec![Verdict { ruling, observed: Some(observed), ..one.clone() }],
-                per_user_tps: Some(1000.0 / load),
-                total_tps: Some(if load > 16.0 { 500.0 } else { 900.0 }),
-                goodput: None,
-                dominated: load > 16.0,
-            }
-        };
-        use Purpose::{Bracket, Confirm, Narrow};
-        let probes = [(8.0, 250.0, Bracket), (32.0, 1000.0, Bracket), (16.0, 350.0, Narrow), (16.0, 400.0, Confirm)];
-        let (vary, goal, drain, precision) = ("load.concurrency".to_owned(), Goal::Slo, Nanos::ZERO, 0.05);
-        let spec = SearchSpec { vary, low: 1.0, high: 64.0, start: 8.0, whole: true, precision, confirm: 1, goal, drain };
-        let (answer, interval, extent) = (Some(16.0), (Some(15.0), 17.0), Extent::Within);
-        let finding = Finding { answer, interval, mass: Some(0.97), extent, settled: true, confirmed: 1, contrary: None };
-        let search = SearchReport { spec, labels: Labels::default(), finding, probes: probes.map(probe).to_vec() };
-        Report { searches: vec![search], ..report_of(sweep(3).cases, RunVerdict::Pass, 0) }
-    }
+    use crate::fixture::searched;
+    use llmscen_core::search::{Extent, Finding, SearchSpec};
 
     #[test]
-    fn a_search_is_told_in_a_sentence_and_every_probe_in_a_line() {
+    fn a_search_is_a_sentence_and_every_probe_a_row() {
         let report = searched();
-        let known = "concurrency 16 (97% interval 15 to 17, 4 probes, 400 requests)";
+        let known = "maximum concurrency that meets every objective: 16 (97% CI 15 to 17, 4 probes, 400 requests)";
         assert_eq!(sentence(&report, &report.searches[0]), known);
         let rows = probes(&report, &[(0, &report.searches[0])]).markdown_rows();
         let last = ["4", "16", "confirm", "100", "pass", "99%", "400 ms"].map(str::to_owned);
@@ -393,65 +381,67 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_terminal_shows_every_probe_and_each_of_several_answers() {
+    fn a_terminal_shows_every_probe_and_each_of_several_results() {
         let mut report = searched();
         report.searches[0].finding.settled = false;
         report.searches[0].probes.truncate(2);
         insta::assert_snapshot!(probe_table(&report, None, false), @r"
-        #  LOAD  FOR        N  PROBE                P(HOLDS)  LIMITS
-        1     8  bracket  100  pass                      99%  ttft.p99 < 500ms: 250 ms
-        2    32  bracket  100  fail, stopped early     <0.1%  ttft.p99 < 500ms: 1 s
+        #  LOAD  PHASE      N  PROBE                P(PASS)  OBJECTIVES
+        1     8  bracket  100  pass                     99%  ttft.p99 < 500ms: 250 ms
+        2    32  bracket  100  fail, stopped early    <0.1%  ttft.p99 < 500ms: 1 s
         ");
         report.searches.push(report.searches[0].clone());
-        let said = probe_table(&report, Some(80), false);
-        assert_eq!(said.matches("NOT SETTLED").count(), 2, "{said}");
-        assert!(said.lines().skip(1).all(|line| line.starts_with("NOT SETTLED") || line.chars().count() <= 80), "{said}");
+        let text = probe_table(&report, Some(80), false);
+        assert_eq!(text.matches("not converged").count(), 2, "{text}");
+        assert!(text.lines().skip(1).all(|line| line.starts_with("not converged") || line.chars().count() <= 80), "{text}");
     }
 
     #[test]
-    fn what_is_odd_about_an_answer_is_said_with_it() {
+    fn the_sentence_covers_contradictions_and_the_ends_of_the_range() {
         let mut report = searched();
-        let said = |report: &Report| sentence(report, &report.searches[0]);
+        let text = |report: &Report| sentence(report, &report.searches[0]);
         let found = report.searches[0].finding.clone();
         report.searches[0].finding.contrary = Some((8.0, 32.0));
         assert!(
-            said(&report).ends_with("; NOT MONOTONE: 8 fails and 32 holds, so there is more than one edge"),
+            text(&report).ends_with("; not monotonic: 8 fails but 32 passes, so there is more than one boundary"),
             "{}",
-            said(&report)
+            text(&report)
         );
         report.searches[0].finding = Finding { answer: None, interval: (None, 1.0), extent: Extent::Nothing, ..found.clone() };
-        assert!(said(&report).starts_with("nothing holds, not even concurrency 1 (97% interval below 1 to 1,"));
+        assert!(text(&report).starts_with(
+            "no load in the range meets the objectives; concurrency 1, the lowest, already fails (97% CI below 1 to 1,"
+        ));
         report.searches[0].finding = Finding { answer: Some(64.0), extent: Extent::AtLeast, ..found };
-        assert!(said(&report).starts_with("concurrency at least 64, the end of the range"));
+        assert!(text(&report).starts_with("maximum concurrency that meets every objective: at least 64, the end of the range"));
     }
 
     #[test]
-    fn a_search_without_an_answer_gives_no_number_as_one() {
+    fn an_interrupted_or_invalid_search_has_no_result() {
         let mut report = searched();
         report.searches[0].finding.settled = false;
-        let said = |report: &Report| sentence(report, &report.searches[0]);
-        let behind = "4 probes, 400 requests)";
-        let near = "nearest so far: concurrency 16 (97% interval 15 to 17,";
-        assert_eq!(said(&report), format!("NOT SETTLED, the probes did not suffice; {near} {behind}"));
+        let text = |report: &Report| sentence(report, &report.searches[0]);
+        let effort = "4 probes, 400 requests)";
+        let near = "Best estimate: maximum concurrency that meets every objective: 16 (97% CI 15 to 17,";
+        assert_eq!(text(&report), format!("not converged: the probe budget was used up. {near} {effort}"));
         report.manifest.interrupted = true;
-        let cut = "NO ANSWER: the search was interrupted (so far 97% interval 15 to 17,";
-        assert_eq!((said(&report), answer(&report, &report.searches[0])), (format!("{cut} {behind}"), None));
+        let cut = "no result: the search was interrupted (97% CI 15 to 17 so far,";
+        assert_eq!((text(&report), found_load(&report, &report.searches[0])), (format!("{cut} {effort}"), None));
         report.manifest.interrupted = false;
         report.searches[0].probes[1].holds = None;
-        assert!(said(&report).starts_with("NOT SETTLED, 1 of 4 probes measured the load generator, not the server; nearest"));
+        assert!(text(&report).starts_with("not converged: 1 of 4 probes measured the load generator, not the server. Best"));
         report.searches[0].probes.iter_mut().for_each(|probe| probe.holds = None);
-        let unsound = "NO ANSWER: the load generator was the bottleneck, not the server; no probe passed its self-audit (";
-        assert_eq!((said(&report), answer(&report, &report.searches[0])), (format!("{unsound}{behind}"), None));
-        assert_eq!(verdict(&report.searches[0].probes[1]), "invalid, stopped early");
+        let invalid = "no result: the load generator was the bottleneck; no probe passed its self-audit (";
+        assert_eq!((text(&report), found_load(&report, &report.searches[0])), (format!("{invalid}{effort}"), None));
+        assert_eq!(verdict_text(&report.searches[0].probes[1]), "invalid, stopped early");
         report.searches[0].probes.clear();
-        assert_eq!(said(&report), "NO ANSWER: the run ended before the first probe");
+        assert_eq!(text(&report), "no result: the run ended before the first probe");
     }
 
     #[test]
-    fn the_field_of_a_mix_is_told_with_its_entry_and_every_rate_with_its_unit() {
-        let of = |vary: &str| axis(&SearchSpec { vary: vary.to_owned(), ..searched().searches.remove(0).spec });
-        assert_eq!(of("mix.chat.rate"), ("chat rate".to_owned(), "/s"));
-        assert_eq!(of("mix.1.request.max_tokens"), ("mix.1 max_tokens".to_owned(), ""));
-        assert_eq!((of("load.rate"), of("load.concurrency")), (("rate".into(), "/s"), ("concurrency".into(), "")));
+    fn a_key_of_a_mix_has_its_traffic_class_and_a_rate_its_unit() {
+        let key = |vary: &str| varied_key(&SearchSpec { vary: vary.to_owned(), ..searched().searches.remove(0).spec });
+        assert_eq!(key("mix.chat.rate"), ("chat rate".to_owned(), "/s"));
+        assert_eq!(key("mix.1.request.max_tokens"), ("mix.1 max_tokens".to_owned(), ""));
+        assert_eq!((key("load.rate"), key("load.concurrency")), (("rate".into(), "/s"), ("concurrency".into(), "")));
     }
 }

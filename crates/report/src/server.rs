@@ -1,4 +1,4 @@
-//! Servers under management: how they came up, and how they ended by themselves.
+//! Managed servers: their startup times, and how they exited during a run.
 
 use crate::format::{ABSENT, millis, plain, value};
 use crate::repeats;
@@ -8,21 +8,20 @@ use llmscen_core::server::{ServerEnd, Startup};
 use llmscen_core::units::{Nanos, Unit};
 use serde_json::{Value, json};
 
-/// How a server ended by itself, in words.
-pub(super) struct End {
-    /// What happened.
+/// How a server exited, in a sentence.
+pub(super) struct ServerExit {
     pub(super) sentence: String,
     /// The last lines of its log.
     pub(super) log: Vec<String>,
 }
 
-/// Every start, by case; stages of a case are the case's own.
+/// Every start by case, without stages, which repeat the starts of their case.
 fn starts(report: &Report) -> impl Iterator<Item = (usize, &CaseReport, &Startup)> {
     let cases = report.cases.iter().enumerate().filter(|(_, case)| !case.is_stage());
     cases.flat_map(|(index, case)| case.startups.iter().map(move |startup| (index, case, startup)))
 }
 
-/// The starts as a table.
+/// The table of server starts.
 pub(super) fn starts_table(report: &Report) -> Table {
     let columns = vec![
         Column::text().documents("Case"),
@@ -35,8 +34,9 @@ pub(super) fn starts_table(report: &Report) -> Table {
         Column::text().documents("Command"),
     ];
     let row = |(index, case, startup): (usize, &CaseReport, &Startup)| {
-        let times = spans(startup).map(|(name, time)| Cell::figure(span(time), time.map(Nanos::secs)).of("startup", name));
-        let mut cells = vec![Cell::case(index, &case.id), Cell::count(u64::from(startup.pid)).of("startup", "pid")];
+        let times = startup_times(startup)
+            .map(|(name, time)| Cell::figure(format_time(time), time.map(Nanos::secs)).with_stat("startup", name));
+        let mut cells = vec![Cell::case(index, &case.id), Cell::count(u64::from(startup.pid)).with_stat("startup", "pid")];
         cells.extend(times);
         cells.extend([Cell::prose(&startup.log), Cell::code(&startup.command)]);
         Row::new(cells).case(&case.id)
@@ -44,38 +44,38 @@ pub(super) fn starts_table(report: &Report) -> Table {
     Table::new(columns, starts(report).map(row).collect())
 }
 
-/// The steps of a start in their order, each by its name in results.json.
-fn spans(own: &Startup) -> [(&'static str, Option<Nanos>); 4] {
+/// The times of a start in their order, with their names in results.json.
+fn startup_times(startup: &Startup) -> [(&'static str, Option<Nanos>); 4] {
     [
-        ("spawned_s", Some(own.spawned)),
-        ("port_open_s", own.port_open),
-        ("ready_s", Some(own.ready)),
-        ("first_token_s", own.first_token),
+        ("spawned_s", Some(startup.spawned)),
+        ("port_open_s", startup.port_open),
+        ("ready_s", Some(startup.ready)),
+        ("first_token_s", startup.first_token),
     ]
 }
 
-/// A step's time as it is shown.
-fn span(own: Option<Nanos>) -> String {
-    match own {
+fn format_time(time: Option<Nanos>) -> String {
+    match time {
         None => ABSENT.to_owned(),
-        Some(own) if own.secs() < 1.0 => millis(own.millis()),
-        Some(own) => value(own.secs(), Unit::Seconds),
+        Some(time) if time.secs() < 1.0 => millis(time.millis()),
+        Some(time) => value(time.secs(), Unit::Seconds),
     }
 }
 
-/// How servers ended by themselves.
-pub(super) fn ends(report: &Report) -> Vec<End> {
+/// How servers exited.
+pub(super) fn server_exits(report: &Report) -> Vec<ServerExit> {
     let cases = report.cases.iter().filter(|case| !case.is_stage());
     let all = cases.flat_map(|case| case.server_ends.iter().map(move |(round, end)| (case, *round, end)));
-    all.map(|(case, round, end)| End {
-        sentence: end_sentence(case, round, end),
+    all.map(|(case, round, end)| ServerExit {
+        sentence: exit_sentence(case, round, end),
         log: end.log.iter().map(|line| plain(line)).collect(),
     })
     .collect()
 }
 
-fn end_sentence(case: &CaseReport, round: u32, end: &ServerEnd) -> String {
-    let (at, when) = (end.at_ns as f64 / 1e9, if end.at_ns < 0 { "before" } else { "into" });
+fn exit_sentence(case: &CaseReport, round: u32, end: &ServerEnd) -> String {
+    let at = end.at_ns as f64 / 1e9;
+    let when = if end.at_ns < 0 { "before" } else { "into" };
     format!(
         "The server of `{}` exited {} {when} {}: {}. Sending then stopped.",
         case.id,
@@ -85,40 +85,45 @@ fn end_sentence(case: &CaseReport, round: u32, end: &ServerEnd) -> String {
     )
 }
 
-/// What a terminal says of the starts and ends: a line or two; empty where no server was started.
+/// The starts and exits for a terminal; empty if no server was started.
 pub fn server_lines(report: &Report) -> String {
     let mut text = String::new();
-    let all: Vec<&Startup> = starts(report).map(|(_, _, own)| own).collect();
-    let ready = || all.iter().map(|own| own.ready);
+    let all: Vec<&Startup> = starts(report).map(|(_, _, startup)| startup).collect();
+    let ready = || all.iter().map(|startup| startup.ready);
     match (all.as_slice(), ready().min(), ready().max()) {
-        ([own], ..) => {
-            let [spawned, port, ready, first] = spans(own).map(|own| span(own.1));
+        ([startup], ..) => {
+            let [spawned, port, ready, first] = startup_times(startup).map(|(_, time)| format_time(time));
             text = format!("server: ready after {ready} (process {spawned}, port open {port}), first token after {first}\n");
         }
         (all, Some(least), Some(most)) => {
-            text = format!("server: {} starts, ready after {} to {}\n", all.len(), span(Some(least)), span(Some(most)));
+            text = format!(
+                "server: {} starts, ready after {} to {}\n",
+                all.len(),
+                format_time(Some(least)),
+                format_time(Some(most))
+            );
         }
         _ => {}
     }
     if let Some(restarts) = repeats::restarts(report) {
         text += &format!("{restarts}\n");
     }
-    ends(report).iter().for_each(|end| text += &format!("{}\n", plain(&end.sentence)));
+    server_exits(report).iter().for_each(|end| text += &format!("{}\n", plain(&end.sentence)));
     text
 }
 
 /// A start in results.json, times in seconds from the start of its process.
-pub(super) fn startup(own: &Startup) -> Value {
-    let mut object = json!({ "pid": own.pid, "command": own.command, "log": own.log });
-    for (name, span) in spans(own) {
-        object[name] = json!(span.map(Nanos::secs));
+pub(super) fn startup_json(startup: &Startup) -> Value {
+    let mut object = json!({ "pid": startup.pid, "command": startup.command, "log": startup.log });
+    for (name, time) in startup_times(startup) {
+        object[name] = json!(time.map(Nanos::secs));
     }
     object
 }
 
-/// An end in results.json, its time in seconds after the round's start.
-pub(super) fn end((round, own): &(u32, ServerEnd)) -> Value {
-    json!({ "round": round, "at_s": own.at_ns as f64 / 1e9, "how": own.how, "log": own.log })
+/// A server exit in results.json, its time in seconds after the start of the round.
+pub(super) fn exit_json((round, end): &(u32, ServerEnd)) -> Value {
+    json!({ "round": round, "at_s": end.at_ns as f64 / 1e9, "how": end.how, "log": end.log })
 }
 
 #[cfg(test)]
@@ -134,15 +139,15 @@ mod tests {
     }
 
     #[test]
-    fn a_start_is_told_step_by_step() {
-        let mut told = case(2);
-        told.startups = vec![start(12_340)];
-        told.server_ends =
+    fn a_start_has_a_row_and_a_line() {
+        let mut managed = case(2);
+        managed.startups = vec![start(12_340)];
+        managed.server_ends =
             vec![(1, ServerEnd { at_ns: 2_500_000_000, how: "signal 9".into(), log: vec!["oh\u{1b}[31m".into()] })];
-        let mut report = report_of(vec![case(1), told], RunVerdict::Error, 3);
+        let mut report = report_of(vec![case(1), managed], RunVerdict::Error, 3);
         let row = ["`concurrency=2`", "71", "3 ms", "900 ms", "12.3 s", "n/a", "server.log", "`serve --key [redacted]`"];
         assert_eq!(starts_table(&report).markdown_rows(), [row]);
-        assert_eq!(ends(&report)[0].log, ["oh [31m"]);
+        assert_eq!(server_exits(&report)[0].log, ["oh [31m"]);
         let lines = server_lines(&report);
         assert_eq!(
             lines.lines().collect::<Vec<_>>(),
@@ -159,12 +164,12 @@ mod tests {
     }
 
     #[test]
-    fn results_tell_seconds() {
+    fn results_json_has_seconds() {
         assert_eq!(
-            startup(&start(1500)),
+            startup_json(&start(1500)),
             json!({ "pid": 71, "command": "serve --key [redacted]", "log": "server.log", "spawned_s": 0.003, "port_open_s": 0.9, "ready_s": 1.5, "first_token_s": null })
         );
-        let own = ServerEnd { at_ns: -500_000_000, how: "exit status 1".into(), log: Vec::new() };
-        assert_eq!(end(&(2, own)), json!({ "round": 2, "at_s": -0.5, "how": "exit status 1", "log": [] }));
+        let end = ServerEnd { at_ns: -500_000_000, how: "exit status 1".into(), log: Vec::new() };
+        assert_eq!(exit_json(&(2, end)), json!({ "round": 2, "at_s": -0.5, "how": "exit status 1", "log": [] }));
     }
 }

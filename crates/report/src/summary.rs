@@ -1,6 +1,6 @@
-//! A compact summary in Markdown for the page of a CI job: the verdict, the limits, the main figures.
+//! A compact Markdown summary for the page of a CI job: verdict, objectives, main metrics.
 
-use crate::cases::cases_without_parts;
+use crate::cases::cases_without_groups;
 use crate::format::{code, prose};
 use crate::headline;
 use crate::objectives::objectives;
@@ -8,13 +8,13 @@ use crate::table::Table;
 use llmscen_core::check::Ruling;
 use llmscen_core::report::{Report, RunVerdict};
 
-/// Bytes that GitHub takes for one step: 1 MiB.
+/// The size limit of GitHub's job summaries per step: 1 MiB.
 pub const LIMIT: usize = 1 << 20;
 
-/// Rows of a table before the rest of it is left to the report.
-const ROWS: usize = 200;
+/// A longer table is cut.
+const MAX_ROWS: usize = 200;
 
-/// Where the whole report is.
+/// Where the full report is.
 #[derive(Clone, Copy, Debug)]
 pub struct Place<'a> {
     /// The run folder.
@@ -23,11 +23,12 @@ pub struct Place<'a> {
     pub job: Option<&'a str>,
 }
 
-/// The summary in at most `room` bytes: rows go first, then tables, then all but the verdict; empty where not even that fits.
-pub fn summary(report: &Report, place: &Place<'_>, room: usize) -> String {
-    let rows = [ROWS, 50, 10, 0].into_iter().map(|rows| whole(report, place, rows));
-    let short = std::iter::once_with(|| format!("{}\n", heading(report)));
-    rows.chain(short).find(|text| text.len() <= room).unwrap_or_default()
+/// The summary in at most `max_bytes` bytes. Rows are cut first, then tables, then everything but the verdict; empty if even that is
+/// too long.
+pub fn summary(report: &Report, location: &Place<'_>, max_bytes: usize) -> String {
+    let rows = [MAX_ROWS, 50, 10, 0].into_iter().map(|rows| summary_with_rows(report, location, rows));
+    let verdict_only = std::iter::once_with(|| format!("{}\n", heading(report)));
+    rows.chain(verdict_only).find(|text| text.len() <= max_bytes).unwrap_or_default()
 }
 
 fn heading(report: &Report) -> String {
@@ -37,41 +38,41 @@ fn heading(report: &Report) -> String {
         RunVerdict::Inconclusive => "❔",
         RunVerdict::Invalid => "⚠️",
     };
-    format!("## {symbol} {}: {}", prose(&report.manifest.name), headline::word(report.verdict))
+    format!("## {symbol} {}: {}", prose(&report.manifest.name), headline::verdict_name(report.verdict))
 }
 
-fn whole(report: &Report, place: &Place<'_>, rows: usize) -> String {
-    let cut = headline::interruption(report).map(|text| format!("> [!WARNING]\n> {}", prose(&text)));
+fn summary_with_rows(report: &Report, location: &Place<'_>, rows: usize) -> String {
+    let interruption = headline::interruption(report).map(|text| format!("> [!WARNING]\n> {}", prose(&text)));
     let notes = report.manifest.notes.iter().filter(|_| rows > 0).map(|note| format!("- {}", prose(note))).collect::<Vec<_>>();
-    let pieces = [Some(heading(report)), Some(prose(&headline::reason(report))), cut]
+    let pieces = [Some(heading(report)), Some(prose(&headline::reason(report))), interruption]
         .into_iter()
-        .chain(limits(report, rows))
-        .chain([part(cases_without_parts(report), "cases", rows)])
-        .chain([(!notes.is_empty()).then(|| notes.join("\n")), Some(link(place))]);
+        .chain(objective_tables(report, rows))
+        .chain([cut_table(cases_without_groups(report), "cases", rows)])
+        .chain([(!notes.is_empty()).then(|| notes.join("\n")), Some(link(location))]);
     pieces.flatten().map(|piece| piece.trim_end().to_owned() + "\n").collect::<Vec<_>>().join("\n") + "\n"
 }
 
-/// Those that do not hold, and the others folded. That some loads break their limits is what a search is for.
-fn limits(report: &Report, rows: usize) -> Vec<Option<String>> {
+/// The objectives that did not pass, and the others folded. None of a search: its probes are expected to fail.
+fn objective_tables(report: &Report, rows: usize) -> Vec<Option<String>> {
     if !report.searches.is_empty() {
         return Vec::new();
     }
     let open = objectives(report, |verdict| verdict.ruling != Ruling::Pass);
-    let held = objectives(report, |verdict| verdict.ruling == Ruling::Pass);
-    let count = held.rows.len();
-    let folded = part(held, "limits", rows).map(|table| match open.rows.is_empty() && count <= 10 {
+    let passed = objectives(report, |verdict| verdict.ruling == Ruling::Pass);
+    let count = passed.rows.len();
+    let folded = cut_table(passed, "objectives", rows).map(|table| match open.rows.is_empty() && count <= 10 {
         true => table,
-        false => format!("<details><summary>{count} limits held</summary>\n\n{}\n\n</details>", table.trim_end()),
+        false => format!("<details><summary>{count} objectives passed</summary>\n\n{}\n\n</details>", table.trim_end()),
     });
-    vec![part(open, "limits", rows), folded]
+    vec![cut_table(open, "objectives", rows), folded]
 }
 
-/// At most so many rows of a table; None without any.
-fn part(mut table: Table, name: &str, rows: usize) -> Option<String> {
-    let left_out = table.rows.len().saturating_sub(rows);
+/// The first rows of a table, and the number of the others; None for an empty table.
+fn cut_table(mut table: Table, name: &str, rows: usize) -> Option<String> {
+    let omitted = table.rows.len().saturating_sub(rows);
     table.rows.truncate(rows);
-    let more = format!("… and {left_out} more {name} in the report");
-    match (table.rows.is_empty(), left_out) {
+    let more = format!("… and {omitted} more {name} in the report");
+    match (table.rows.is_empty(), omitted) {
         (true, 0) => None,
         (true, _) => Some(more),
         (false, 0) => Some(table.markdown() + "\n"),
@@ -79,10 +80,10 @@ fn part(mut table: Table, name: &str, rows: usize) -> Option<String> {
     }
 }
 
-fn link(place: &Place<'_>) -> String {
-    let file = code(&format!("{}/report.md", place.folder));
-    match place.job {
-        Some(job) => format!("Report: {file}, among the [artefacts of the job]({job}#artifacts) where it uploads them"),
+fn link(location: &Place<'_>) -> String {
+    let file = code(&format!("{}/report.md", location.folder));
+    match location.job {
+        Some(job) => format!("Report: {file}, in the [job artifacts]({job}#artifacts) if the job uploads them"),
         None => format!("Report: {file}"),
     }
 }
@@ -90,18 +91,17 @@ fn link(place: &Place<'_>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fixture::{failing, no_data, report_of, sweep};
-    use crate::search::tests::searched;
+    use crate::fixture::{failing, no_data, report_of, searched, sweep};
 
-    const PLACE: Place<'static> = Place { folder: "reports/chat/x", job: None };
+    const LOCATION: Place<'static> = Place { folder: "reports/chat/x", job: None };
 
     #[test]
-    fn a_small_run_is_told_in_full() {
+    fn a_small_run_is_shown_in_full() {
         let report = report_of(vec![no_data()], RunVerdict::Fail, 1);
-        insta::assert_snapshot!(summary(&report, &PLACE, LIMIT), @r"
+        insta::assert_snapshot!(summary(&report, &LOCATION, LIMIT), @r"
         ## ❌ chat: FAIL
 
-        1 of 1 limits broken: `ttft.p99 < 500ms` at `base`, there is no data for it.
+        1 of 1 objective failed: `ttft.p99 < 500ms` in `base`, no data.
 
         | Case | SLO | Verdict | Observed | Bound | Limit | n | Note |
         | --- | --- | --- | ---: | ---: | ---: | ---: | --- |
@@ -116,32 +116,35 @@ mod tests {
     }
 
     #[test]
-    fn what_holds_is_folded_beneath_what_does_not() {
-        let text = summary(&report_of(vec![failing()], RunVerdict::Fail, 1), &PLACE, LIMIT);
-        assert!(text.starts_with("## ❌ chat: FAIL\n\n2 of 2 limits broken; worst:"), "{text}");
-        let many = summary(&sweep(12), &PLACE, LIMIT);
-        let (open, held) = (many.find("❔ inconclusive").unwrap(), many.find("limits held</summary>").unwrap());
-        assert!(open < held && many.contains("</details>"), "{many}");
+    fn passed_objectives_are_folded_below_the_others() {
+        let text = summary(&report_of(vec![failing()], RunVerdict::Fail, 1), &LOCATION, LIMIT);
+        assert!(text.starts_with("## ❌ chat: FAIL\n\n2 of 2 objectives failed. Worst:"), "{text}");
+        let many = summary(&sweep(12), &LOCATION, LIMIT);
+        let (open, passed) = (many.find("❔ inconclusive").unwrap(), many.find("objectives passed</summary>").unwrap());
+        assert!(open < passed && many.contains("</details>"), "{many}");
     }
 
     #[test]
-    fn it_never_takes_more_room_than_there_is() {
+    fn it_never_exceeds_its_size_limit() {
         let report = sweep(400);
-        let whole = summary(&report, &PLACE, LIMIT);
-        assert!(whole.contains("… and 200 more cases in the report"), "{}", &whole[whole.len() - 400..]);
+        let full = summary(&report, &LOCATION, LIMIT);
+        assert!(full.contains("… and 200 more cases in the report"), "{}", &full[full.len() - 400..]);
         let mut last = usize::MAX;
-        for room in [LIMIT, 40_000, 8_000, 1_500, 100, 40, 3, 0] {
-            let length = summary(&report, &PLACE, room).len();
-            assert!(length <= room && length <= last, "{room}: {length}");
+        for max_bytes in [LIMIT, 40_000, 8_000, 1_500, 100, 40, 3, 0] {
+            let length = summary(&report, &LOCATION, max_bytes).len();
+            assert!(length <= max_bytes && length <= last, "{max_bytes}: {length}");
             last = length;
         }
-        assert_eq!(summary(&report, &PLACE, 60), "## ❔ chat: INCONCLUSIVE\n");
+        assert_eq!(summary(&report, &LOCATION, 60), "## ❔ chat: INCONCLUSIVE\n");
     }
 
     #[test]
-    fn a_search_has_its_answer_and_a_job_its_link() {
-        let text = summary(&searched(), &Place { job: Some("https://github.com/o/r/actions/runs/7"), ..PLACE }, LIMIT);
-        assert!(text.contains("concurrency 16 (97% interval 15 to 17, 4 probes, 400 requests).\n"), "{text}");
-        assert!(text.ends_with("`reports/chat/x/report.md`, among the [artefacts of the job](https://github.com/o/r/actions/runs/7#artifacts) where it uploads them\n\n"), "{text}");
+    fn a_search_has_its_result_and_a_job_its_link() {
+        let text = summary(&searched(), &Place { job: Some("https://github.com/o/r/actions/runs/7"), ..LOCATION }, LIMIT);
+        assert!(
+            text.contains("maximum concurrency that meets every objective: 16 (97% CI 15 to 17, 4 probes, 400 requests).\n"),
+            "{text}"
+        );
+        assert!(text.ends_with("`reports/chat/x/report.md`, in the [job artifacts](https://github.com/o/r/actions/runs/7#artifacts) if the job uploads them\n\n"), "{text}");
     }
 }

@@ -1,29 +1,28 @@
-//! The one type of table: a section builds it once, and each medium renders the columns that have a head for it.
+//! The table of every section. It is built once; each output format renders the columns that have a head for it.
 
 mod terminal;
 
 pub(crate) use terminal::Screen;
 
 use crate::ViewError;
-use crate::format::{ABSENT, number, plain};
-use crate::format::{code, prose};
+use crate::format::{ABSENT, code, number, plain, prose};
 use llmscen_core::check::Ruling;
 use llmscen_core::foreign::cell as guard_formula;
 use minijinja::HtmlEscape;
 use serde_json::{Map, Value, json};
 
-/// A table of cells under columns. A row has a cell for every column, whichever media show it.
+/// A table. A row has a cell for every column, whichever formats show the column.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Table {
-    /// Columns, in the order of every medium.
+    /// Columns, in the same order in every format.
     pub(crate) columns: Vec<Column>,
     /// Rows.
     pub(crate) rows: Vec<Row>,
-    /// Whether the heads of the HTML table sort it.
+    /// Whether a click on a head sorts the HTML table.
     pub(crate) is_sortable: bool,
 }
 
-/// A column: its head in each medium that shows it.
+/// A column: its head in each format that shows it.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Column {
     is_numeric: bool,
@@ -37,10 +36,10 @@ pub(crate) struct Column {
 #[derive(Clone, Debug, PartialEq)]
 struct TerminalColumn {
     head: String,
-    /// 0: always shown; the greater, the sooner it is left out.
+    /// 0: always shown. The column with the greatest rank is dropped first.
     rank: u8,
-    /// The least width that its texts are cut to.
-    least: usize,
+    /// Its texts are not cut shorter than this.
+    min_width: usize,
 }
 
 impl Column {
@@ -48,101 +47,101 @@ impl Column {
         Column { is_numeric, markdown: None, html: None, terminal: None, key: None }
     }
 
-    /// A column of texts that no medium shows yet.
+    /// A text column that no format shows yet.
     pub(crate) const fn text() -> Column {
         Column::new(false)
     }
 
-    /// A column of numbers, aligned to the right, that no medium shows yet.
+    /// A column of numbers, aligned to the right, that no format shows yet.
     pub(crate) const fn number() -> Column {
         Column::new(true)
     }
 
-    /// The same, shown in Markdown and HTML.
+    /// Shows the column in Markdown and HTML.
     pub(crate) fn documents(self, head: &str) -> Column {
         self.markdown(head).html(head)
     }
 
-    /// The same, shown in Markdown.
+    /// Shows the column in Markdown.
     pub(crate) fn markdown(self, head: &str) -> Column {
         Column { markdown: Some(head.to_owned()), ..self }
     }
 
-    /// The same, shown in HTML.
+    /// Shows the column in HTML.
     pub(crate) fn html(self, head: &str) -> Column {
         Column { html: Some(head.to_owned()), ..self }
     }
 
-    /// The same, shown in a terminal. `rank`: 0 is always shown; the greater, the sooner it is left out.
+    /// Shows the column in a terminal. `rank`: 0 is always shown, the greatest is dropped first.
     pub(crate) fn terminal(self, head: &str, rank: u8) -> Column {
-        Column { terminal: Some(TerminalColumn { head: head.to_owned(), rank, least: terminal::LEAST }), ..self }
+        Column { terminal: Some(TerminalColumn { head: head.to_owned(), rank, min_width: terminal::MIN_WIDTH }), ..self }
     }
 
-    /// The same; in a terminal other columns are left out before its texts are cut shorter than this.
+    /// In a terminal, drops other columns before its texts are cut shorter than this.
     pub(crate) fn at_least(mut self, width: usize) -> Column {
         if let Some(terminal) = &mut self.terminal {
-            terminal.least = width;
+            terminal.min_width = width;
         }
         self
     }
 
-    /// The same, under this key in CSV and JSON.
+    /// Exports the column under this key in CSV and JSON.
     pub(crate) fn key(self, key: &'static str) -> Column {
         Column { key: Some(key), ..self }
     }
 }
 
-/// A row, and what its cells have in common.
+/// A row, with its case, metric or objective.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Row {
     /// Cells, one for each column.
     pub(crate) cells: Vec<Cell>,
-    /// Whether it is a part of the case above it.
-    pub(crate) is_part: bool,
+    /// Whether it is a traffic class of the case above it.
+    pub(crate) is_group: bool,
     case: Option<String>,
     metric: Option<String>,
     objective: Option<String>,
 }
 
 impl Row {
-    /// A row of these cells.
+    /// A row of cells.
     pub(crate) fn new(cells: Vec<Cell>) -> Row {
         Row { cells, ..Row::default() }
     }
 
-    /// The same, about this case.
+    /// Sets the case.
     pub(crate) fn case(self, id: &str) -> Row {
         Row { case: Some(id.to_owned()), ..self }
     }
 
-    /// The same, about this metric.
+    /// Sets the metric.
     pub(crate) fn metric(self, name: &str) -> Row {
         Row { metric: Some(name.to_owned()), ..self }
     }
 
-    /// The same, as a part of the case above it.
-    pub(crate) fn part(self) -> Row {
-        Row { is_part: true, ..self }
+    /// Marks the row as a traffic class of the case above it.
+    pub(crate) fn group(self) -> Row {
+        Row { is_group: true, ..self }
     }
 
-    /// The same, about this objective.
+    /// Sets the objective.
     pub(crate) fn objective(self, expression: &str) -> Row {
         Row { objective: Some(expression.to_owned()), ..self }
     }
 }
 
-/// How the text of a cell is written.
+/// How the text of a cell is formatted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     /// Text in which closed code spans are code.
     Prose,
     Code,
     Number,
-    /// A judgement, in documents with its symbol.
-    Judgement,
+    /// A verdict; Markdown and HTML add its symbol.
+    Verdict,
 }
 
-/// What a cell means for the reader; in a terminal and in HTML its color.
+/// The color of a cell in a terminal and in HTML.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Emphasis {
     #[default]
@@ -155,7 +154,7 @@ pub(crate) enum Emphasis {
 }
 
 impl Emphasis {
-    /// The class of the HTML cell.
+    /// The CSS class.
     pub(crate) fn class(self) -> &'static str {
         match self {
             Emphasis::None => "",
@@ -167,7 +166,7 @@ impl Emphasis {
         }
     }
 
-    /// A symbol that needs no color.
+    /// A symbol for readers who cannot see the color.
     pub(crate) fn symbol(self) -> &'static str {
         match self {
             Emphasis::Pass => "✓",
@@ -200,32 +199,32 @@ impl From<Ruling> for Emphasis {
     }
 }
 
-/// A cell: a raw value and the text that shows it.
+/// A cell: a raw value and its formatted text.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Cell {
     kind: Kind,
     /// Formatted, before any medium escapes it.
     pub(crate) text: String,
-    /// For CSV, JSON and the attributes of HTML; null where there is none.
+    /// For CSV, JSON and the attributes of HTML; null where there is no value.
     pub(crate) value: Value,
     emphasis: Emphasis,
-    /// The text in a terminal, where it is another one.
+    /// The text in a terminal, if it differs.
     terminal: Option<String>,
-    /// The text in Markdown, safe there, where it is another one.
+    /// The text in Markdown, already escaped, if it differs.
     markdown: Option<String>,
-    /// Metric and statistic of the value.
+    /// Metric and statistic of the value, attributes of the HTML cell.
     metric: String,
     stat: String,
-    /// Fragment of the page that it links to.
+    /// The URL fragment that the cell links to.
     link: Option<String>,
 }
 
-/// A value of a cell: numbers as they are; infinite ones as words, since JSON has none.
-pub(crate) trait Raw {
+/// A raw value of a cell. Infinite numbers become words, since JSON has no infinity.
+pub(crate) trait RawValue {
     fn into_value(self) -> Value;
 }
 
-impl Raw for Option<f64> {
+impl RawValue for Option<f64> {
     fn into_value(self) -> Value {
         match self {
             Some(value) if value.is_infinite() => json!(if value > 0.0 { "inf" } else { "-inf" }),
@@ -234,19 +233,19 @@ impl Raw for Option<f64> {
     }
 }
 
-impl Raw for f64 {
+impl RawValue for f64 {
     fn into_value(self) -> Value {
         Some(self).into_value()
     }
 }
 
-impl Raw for &str {
+impl RawValue for &str {
     fn into_value(self) -> Value {
         json!(self)
     }
 }
 
-impl Raw for u64 {
+impl RawValue for u64 {
     fn into_value(self) -> Value {
         json!(self)
     }
@@ -254,8 +253,17 @@ impl Raw for u64 {
 
 impl Cell {
     fn new(kind: Kind, text: String, value: Value) -> Cell {
-        let (terminal, markdown, link) = Default::default();
-        Cell { kind, text, value, emphasis: Emphasis::None, terminal, markdown, metric: String::new(), stat: String::new(), link }
+        Cell {
+            kind,
+            text,
+            value,
+            emphasis: Emphasis::None,
+            terminal: None,
+            markdown: None,
+            metric: String::new(),
+            stat: String::new(),
+            link: None,
+        }
     }
 
     /// Text in which closed code spans are code.
@@ -263,22 +271,22 @@ impl Cell {
         Cell::new(Kind::Prose, text.to_owned(), json!(text))
     }
 
-    /// Code.
+    /// Text in code style.
     pub(crate) fn code(text: &str) -> Cell {
         Cell::new(Kind::Code, text.to_owned(), json!(text))
     }
 
-    /// The case at this index of the report, which its id links to.
+    /// The id of the case at this index of the report, linked to its section.
     pub(crate) fn case(index: usize, id: &str) -> Cell {
         Cell { link: Some(case_anchor(index)), ..Cell::code(id) }
     }
 
-    /// A number as it is shown, and its value.
-    pub(crate) fn figure(text: impl Into<String>, value: impl Raw) -> Cell {
+    /// A formatted number and its value.
+    pub(crate) fn figure(text: impl Into<String>, value: impl RawValue) -> Cell {
         Cell::new(Kind::Number, text.into(), value.into_value())
     }
 
-    /// A number with three significant digits; its unit stands in the head of the column.
+    /// A number with three significant digits; its unit is in the head of the column.
     pub(crate) fn number(value: Option<f64>) -> Cell {
         Cell::figure(value.map_or_else(|| ABSENT.to_owned(), number), value)
     }
@@ -288,42 +296,42 @@ impl Cell {
         Cell::figure(value.to_string(), value)
     }
 
-    /// A judgement, which has its symbol in documents and capitals in a terminal.
-    pub(crate) fn judgement(text: &str, emphasis: Emphasis) -> Cell {
-        Cell::new(Kind::Judgement, text.to_owned(), json!(text)).emphasized(emphasis)
+    /// A verdict: with its symbol in Markdown and HTML, in capitals in a terminal.
+    pub(crate) fn verdict(text: &str, emphasis: Emphasis) -> Cell {
+        Cell::new(Kind::Verdict, text.to_owned(), json!(text)).emphasized(emphasis)
     }
 
-    /// A ruling.
+    /// The verdict of an objective.
     pub(crate) fn ruling(ruling: Ruling) -> Cell {
-        Cell::judgement(ruling.name(), ruling.into())
+        Cell::verdict(ruling.name(), ruling.into())
     }
 
-    /// A cell for programs alone.
+    /// A cell for CSV and JSON only.
     pub(crate) fn raw(value: Value) -> Cell {
         Cell::new(Kind::Prose, String::new(), value)
     }
 
-    /// The same of this metric and statistic, by which a program finds it in HTML.
-    pub(crate) fn of(self, metric: &str, stat: &str) -> Cell {
+    /// Sets the metric and statistic, which become attributes of the HTML cell.
+    pub(crate) fn with_stat(self, metric: &str, stat: &str) -> Cell {
         Cell { metric: metric.to_owned(), stat: stat.to_owned(), ..self }
     }
 
-    /// The same with this emphasis.
+    /// Sets the emphasis.
     pub(crate) fn emphasized(self, emphasis: Emphasis) -> Cell {
         Cell { emphasis, ..self }
     }
 
-    /// The same with another raw value.
-    pub(crate) fn with_value(self, value: impl Raw) -> Cell {
+    /// Replaces the raw value.
+    pub(crate) fn with_value(self, value: impl RawValue) -> Cell {
         Cell { value: value.into_value(), ..self }
     }
 
-    /// The same with another text in a terminal.
+    /// Replaces the text in a terminal.
     pub(crate) fn in_terminal(self, text: String) -> Cell {
         Cell { terminal: Some(text), ..self }
     }
 
-    /// The same with another text in Markdown, which must be safe there.
+    /// Replaces the text in Markdown, which must already be escaped.
     pub(crate) fn in_markdown(self, text: String) -> Cell {
         Cell { markdown: Some(text), ..self }
     }
@@ -334,21 +342,21 @@ impl Cell {
             (None, Kind::Prose) => prose(&self.text),
             (None, Kind::Code) => code(&self.text),
             (None, Kind::Number) => self.text.clone(),
-            (None, Kind::Judgement) => format!("{} {}", self.emphasis.emoji(), self.text),
+            (None, Kind::Verdict) => format!("{} {}", self.emphasis.emoji(), self.text),
         }
     }
 
     fn to_html(&self) -> String {
         let text = match self.kind {
-            Kind::Prose => rich_html(&self.text),
+            Kind::Prose => prose_html(&self.text),
             Kind::Code => code_html(&self.text),
             Kind::Number => HtmlEscape(&self.text).to_string(),
-            Kind::Judgement => format!("{} {}", self.emphasis.symbol(), HtmlEscape(&self.text)),
+            Kind::Verdict => format!("{} {}", self.emphasis.symbol(), HtmlEscape(&self.text)),
         };
         let layout = match self.kind {
             Kind::Number => "n",
-            Kind::Judgement => "judgement",
-            Kind::Prose | Kind::Code if plain(&self.text).chars().count() > ONE_LINE => "long",
+            Kind::Verdict => "judgement",
+            Kind::Prose | Kind::Code if plain(&self.text).chars().count() > MAX_LINE => "long",
             Kind::Prose | Kind::Code => "",
         };
         let classes = [layout, self.emphasis.class()].into_iter().filter(|class| !class.is_empty()).collect::<Vec<_>>().join(" ");
@@ -369,15 +377,17 @@ impl Cell {
         match &self.value {
             Value::Null => String::new(),
             Value::String(text) => guard_formula(&plain(text)).into_owned(),
+            // serde_json writes whole floats as `500.0`.
+            Value::Number(number) => number.to_string().trim_end_matches(".0").to_owned(),
             other => other.to_string(),
         }
     }
 }
 
-/// Characters up to which the text of an HTML cell is not broken into lines.
-const ONE_LINE: usize = 40;
+/// An HTML cell with a longer text wraps.
+const MAX_LINE: usize = 40;
 
-/// The fragment of a case's section in the HTML page.
+/// The URL fragment of a case's section in the HTML page.
 pub(crate) fn case_anchor(index: usize) -> String {
     format!("case-{index}")
 }
@@ -390,8 +400,8 @@ fn code_html(text: &str) -> String {
     format!("<code>{}</code>", HtmlEscape(&plain(text)))
 }
 
-/// Prose as HTML: closed code spans are code, a tick that closes nothing is a tick.
-pub(crate) fn rich_html(text: &str) -> String {
+/// Text as HTML: closed code spans become `<code>`, a single backtick stays.
+pub(crate) fn prose_html(text: &str) -> String {
     let text = plain(text);
     let parts: Vec<&str> = text.split('`').collect();
     if parts.len().is_multiple_of(2) {
@@ -402,17 +412,17 @@ pub(crate) fn rich_html(text: &str) -> String {
 }
 
 impl Table {
-    /// A table of these rows.
+    /// A table of rows.
     pub(crate) fn new(columns: Vec<Column>, rows: Vec<Row>) -> Table {
         Table { columns, rows, is_sortable: false }
     }
 
-    /// The same; in HTML its heads sort it.
+    /// In HTML, a click on a head sorts the table.
     pub(crate) fn sortable(self) -> Table {
         Table { is_sortable: true, ..self }
     }
 
-    /// The same without its first column.
+    /// Removes the first column.
     pub(crate) fn without_first_column(mut self) -> Table {
         self.columns.drain(..self.columns.len().min(1));
         self.rows.iter_mut().for_each(|row| drop(row.cells.drain(..row.cells.len().min(1))));
@@ -443,7 +453,7 @@ impl Table {
         [heads, rule].into_iter().chain(rows).collect::<Vec<_>>().join("\n")
     }
 
-    /// The table in HTML under this label; empty without rows.
+    /// The table in HTML with this accessible label; empty without rows.
     pub(crate) fn html(&self, label: &str) -> String {
         if self.rows.is_empty() {
             return String::new();
@@ -473,7 +483,7 @@ impl Table {
         self.columns.iter().enumerate().filter_map(|(index, column)| Some((index, column.key?)))
     }
 
-    /// The raw values between delimiters, `,` or a tab, below a line of keys.
+    /// The raw values, separated by `delimiter`, below a line of keys.
     ///
     /// # Errors
     /// [`ViewError::Csv`] where a row cannot be written.
@@ -497,7 +507,7 @@ impl Table {
     /// The cell of a row under this head of Markdown or HTML.
     #[cfg(test)]
     pub(crate) fn cell(&self, row: usize, head: &str) -> &Cell {
-        let found = self.columns.iter().position(|own| [&own.markdown, &own.html].contains(&&Some(head.to_owned())));
+        let found = self.columns.iter().position(|column| [&column.markdown, &column.html].contains(&&Some(head.to_owned())));
         &self.rows[row].cells[found.unwrap()]
     }
 
@@ -524,9 +534,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn closed_ticks_are_code_and_open_ones_are_ticks() {
-        assert_eq!(rich_html("needs `a<b` now"), "needs <code>a&lt;b</code> now");
-        assert_eq!(rich_html("a ` b\n"), "a ` b");
+    fn closed_code_spans_are_code_and_a_single_backtick_stays() {
+        assert_eq!(prose_html("needs `a<b` now"), "needs <code>a&lt;b</code> now");
+        assert_eq!(prose_html("a ` b\n"), "a ` b");
     }
 
     #[test]
@@ -539,13 +549,13 @@ mod tests {
     }
 
     #[test]
-    fn an_infinite_value_has_a_word() {
-        let values = [Some(f64::INFINITY), Some(-1.5), None].map(Raw::into_value);
+    fn an_infinite_value_is_a_word() {
+        let values = [Some(f64::INFINITY), Some(-1.5), None].map(RawValue::into_value);
         assert_eq!(values, [json!("inf"), json!(-1.5), Value::Null]);
     }
 
     #[test]
-    fn a_medium_shows_the_columns_that_have_a_head_for_it() {
+    fn a_format_shows_the_columns_that_have_a_head_for_it() {
         let columns = vec![
             Column::text().documents("Case").terminal("CASE", 0).key("case"),
             Column::number().html("n").key("n"),
@@ -556,6 +566,8 @@ mod tests {
         assert_eq!(table.markdown(), "| Case | Verdict |\n| --- | --- |\n| `a\\|b` | ❌ fail |");
         assert_eq!(table.terminal(Screen { width: None, color: false }), "CASE  VERDICT\na|b   FAIL\n");
         assert_eq!(table.csv(b',').unwrap(), "case,n\na|b,3\n");
+        let whole = Cell::figure("500 ms", 500.0);
+        assert_eq!((whole.to_csv().as_str(), Cell::figure("", 0.05).to_csv().as_str()), ("500", "0.05"));
         assert_eq!(table.json(), json!([{ "case": "a|b", "n": 3 }]));
         let html = table.html("Cases");
         assert!(

@@ -1,6 +1,6 @@
-//! The tables at the end of a run for programs: raw values in CSV, TSV or JSON, or the tables of `report.md`.
+//! The tables that `run` and `report` print with `--format`: raw values in CSV, TSV or JSON, or those of report.md in Markdown.
 
-use crate::cases::{cases, cases_without_parts};
+use crate::cases::{cases, cases_without_groups};
 use crate::objectives::objectives;
 use crate::search::probes;
 use crate::table::Table;
@@ -9,26 +9,26 @@ use llmscen_core::report::Report;
 use llmscen_core::search::SearchReport;
 use serde_json::{Map, json};
 
-/// The cases, the limits, and of a search its probes, each with its key in JSON.
+/// The cases, the objectives, and the probes of searches, each with its key in JSON.
 fn tables(report: &Report) -> Vec<(&'static str, Table)> {
     let searches: Vec<(usize, &SearchReport)> = report.searches.iter().enumerate().collect();
     let probes = (!searches.is_empty()).then(|| ("probes", probes(report, &searches)));
     [("cases", cases(report)), ("limits", objectives(report, |_| true))].into_iter().chain(probes).collect()
 }
 
-/// Every table one after another, with a line of heads each and an empty line between two. `delimiter`: `,` or a tab.
+/// All tables, each with a line of keys, separated by empty lines. `delimiter`: `,` or a tab.
 ///
 /// # Errors
-/// [`ViewError::Csv`] where a row cannot be written.
+/// [`ViewError::Csv`] if a row cannot be written.
 pub fn csv(report: &Report, delimiter: u8) -> Result<String, ViewError> {
     let tables: Result<Vec<String>, ViewError> = tables(report).iter().map(|(_, table)| table.csv(delimiter)).collect();
     Ok(tables?.join("\n"))
 }
 
-/// One object: the verdict, and each table as a list of objects.
+/// One object with the verdict and each table as a list of objects.
 ///
 /// # Errors
-/// [`ViewError::Json`] where a value cannot be written.
+/// [`ViewError::Json`] if a value cannot be serialized.
 pub fn json(report: &Report) -> Result<String, ViewError> {
     let mut document = Map::new();
     document.insert("scenario".to_owned(), json!(report.manifest.name));
@@ -41,20 +41,19 @@ pub fn json(report: &Report) -> Result<String, ViewError> {
 
 /// The verdict and the tables of `report.md`.
 pub fn markdown(report: &Report) -> String {
-    let verdict = format!("**{}**: {}", headline::word(report.verdict), format::prose(&headline::reason(report)));
-    let limits = match report.searches.is_empty() {
+    let verdict = format!("**{}**: {}", headline::verdict_name(report.verdict), format::prose(&headline::reason(report)));
+    let objectives = match report.searches.is_empty() {
         true => vec![objectives(report, |_| true)],
         false => report.searches.iter().enumerate().map(|search| probes(report, &[search])).collect(),
     };
-    let tables = std::iter::once(cases_without_parts(report)).chain(limits).filter(|table| !table.rows.is_empty());
+    let tables = std::iter::once(cases_without_groups(report)).chain(objectives).filter(|table| !table.rows.is_empty());
     tables.map(|table| table.markdown() + "\n").chain([verdict + "\n"]).collect::<Vec<_>>().join("\n")
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fixture::{case, failing, no_data, report_of};
-    use crate::search::tests::searched;
+    use crate::fixture::{case, failing, no_data, report_of, searched};
     use llmscen_core::metric::Metric;
     use llmscen_core::report::RunVerdict;
     use serde_json::Value;
@@ -94,16 +93,16 @@ mod tests {
         "goodput_requests_per_s",
     ];
 
-    fn odd() -> Report {
+    fn report_with_special_characters() -> Report {
         let mut report = report_of(vec![case(4), failing(), no_data()], RunVerdict::Fail, 1);
         report.cases[1].id = "a,b=\"c\"\td\ne".into();
         report
     }
 
     #[test]
-    fn what_is_read_back_is_what_was_reported() {
+    fn csv_reads_back_as_reported() {
         for delimiter in *b",\t" {
-            let report = odd();
+            let report = report_with_special_characters();
             let text = csv(&report, delimiter).unwrap();
             let blocks: Vec<&str> = text.split("\n\n").collect();
             assert_eq!(blocks.len(), 2);
@@ -112,23 +111,26 @@ mod tests {
             let rows: Vec<::csv::StringRecord> = reader.records().map(Result::unwrap).collect();
             assert_eq!((&rows[1][1], &rows[1][4], &rows[1][5]), ("a,b=\"c\" d e", "229", "240"));
             let p99 = report.cases[0].distributions[&Metric::Ttft].quantile(0.99).unwrap();
-            assert_eq!(rows[0][11].parse::<f64>().unwrap(), p99, "not a digit is lost");
-            assert_eq!(&rows[2][11], "", "what does not exist is empty");
+            assert_eq!(rows[0][11].parse::<f64>().unwrap(), p99, "all digits are kept");
+            assert_eq!(&rows[2][11], "", "a missing value is empty");
             let mut reader = ::csv::ReaderBuilder::new().delimiter(delimiter).from_reader(blocks[1].as_bytes());
             let rows: Vec<::csv::StringRecord> = reader.records().map(Result::unwrap).collect();
             assert_eq!(rows.len(), 5);
-            assert_eq!((&rows[0][2], &rows[0][6], &rows[0][7]), ("ttft.p99 < 500ms", "500.0", "ms"));
+            assert_eq!((&rows[0][2], &rows[0][6], &rows[0][7]), ("ttft.p99 < 500ms", "500", "ms"));
         }
     }
 
     #[test]
     fn json_has_a_row_as_an_object() {
-        let whole: Value = serde_json::from_str(&json(&odd()).unwrap()).unwrap();
-        assert_eq!((&whole["scenario"], &whole["verdict"], &whole["exit_code"]), (&json!("chat"), &json!("fail"), &json!(1)));
-        assert_eq!(whole["cases"].as_array().unwrap().len(), 3);
-        assert_eq!(whole["cases"][0].as_object().unwrap().keys().collect::<Vec<_>>(), CASES);
-        assert_eq!((&whole["cases"][2]["ttft_p99_ms"], &whole["limits"][4]["observed"]), (&Value::Null, &Value::Null));
-        assert!(whole.get("probes").is_none());
+        let document: Value = serde_json::from_str(&json(&report_with_special_characters()).unwrap()).unwrap();
+        assert_eq!(
+            (&document["scenario"], &document["verdict"], &document["exit_code"]),
+            (&json!("chat"), &json!("fail"), &json!(1))
+        );
+        assert_eq!(document["cases"].as_array().unwrap().len(), 3);
+        assert_eq!(document["cases"][0].as_object().unwrap().keys().collect::<Vec<_>>(), CASES);
+        assert_eq!((&document["cases"][2]["ttft_p99_ms"], &document["limits"][4]["observed"]), (&Value::Null, &Value::Null));
+        assert!(document.get("probes").is_none());
     }
 
     #[test]
@@ -139,7 +141,7 @@ mod tests {
         assert_eq!((probes.len(), keys), (4, PROBES.to_vec()));
         let probe = ["probe", "case", "load", "purpose"].map(|key| probes[2][key].clone());
         assert_eq!(probe, [json!(3), json!("concurrency=16"), json!(16.0), json!("narrow")]);
-        assert!(markdown(&searched()).contains("| # | concurrency | For |"), "{}", markdown(&searched()));
+        assert!(markdown(&searched()).contains("| # | concurrency | Phase |"), "{}", markdown(&searched()));
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! What was sampled beside the requests, in every form but pictures.
+//! Telemetry of server, GPUs and host in tables, notes and results.json.
 
 use crate::format::{ABSENT, value};
 use crate::table::{Cell, Column, Row, Table};
@@ -9,36 +9,37 @@ use llmscen_core::telemetry::{Other, Seen, SignalStat};
 use llmscen_core::units::Unit;
 use serde_json::{Map, Value, json};
 
-/// The statistics of the table, but for the count.
+/// The statistics of the table, besides the count.
 const STATS: [Stat; 6] = [Stat::Mean, Stat::Quantile(0.50), Stat::Quantile(0.95), Stat::Quantile(0.99), Stat::Min, Stat::Max];
 
 /// The quantiles of results.json.
 const QUANTILES: [(&str, f64); 3] = [("p50", 0.50), ("p95", 0.95), ("p99", 0.99)];
 
-/// The telemetry of a case as results.json has it: every signal, null where it does not exist.
+/// The telemetry of a case in results.json: every signal, null if it was not sampled.
 pub fn json(case: &CaseReport) -> Value {
     let telemetry = &case.telemetry;
     let signal = |signal: &Signal| {
-        let told = telemetry.signals.get(signal).map(|own| {
+        let statistics = telemetry.signals.get(signal).map(|stat| {
             let unit = if signal.unit() == Unit::Share { "share" } else { signal.unit().symbol() };
-            let mut all = json!({ "unit": unit, "n": own.n, "mean": own.mean, "sd": own.sd, "min": own.min, "max": own.max });
+            let mut object =
+                json!({ "unit": unit, "n": stat.n, "mean": stat.mean, "sd": stat.sd, "min": stat.min, "max": stat.max });
             let mut bounds = Map::new();
             for (name, share) in QUANTILES {
-                let seen = own.at(Stat::Quantile(share));
-                all[name] = json!(seen.and_then(Seen::value));
-                bounds.extend(seen.and_then(bound).map(|bound| (name.to_owned(), bound)));
+                let quantile = stat.at(Stat::Quantile(share));
+                object[name] = json!(quantile.and_then(Seen::value));
+                bounds.extend(quantile.and_then(bound_json).map(|bound| (name.to_owned(), bound)));
             }
-            all["bounds"] = Value::Object(bounds);
-            all
+            object["bounds"] = Value::Object(bounds);
+            object
         });
-        (signal.name().to_owned(), json!(told))
+        (signal.name().to_owned(), json!(statistics))
     };
-    let other = |(name, own): (&String, &Other)| {
-        let told = match own {
+    let other = |(name, series): (&String, &Other)| {
+        let statistics = match series {
             Other::Level { n, mean, min, max } => json!({ "n": n, "mean": mean, "min": min, "max": max }),
             Other::Growth(growth) => json!({ "per_second": growth }),
         };
-        (name.clone(), told)
+        (name.clone(), statistics)
     };
     let mut all: Map<String, Value> = Signal::ALL.iter().map(signal).collect();
     all.insert("other".to_owned(), Value::Object(telemetry.others.iter().map(other).collect()));
@@ -46,115 +47,124 @@ pub fn json(case: &CaseReport) -> Value {
     Value::Object(all)
 }
 
-/// What is known of a figure that is not known itself.
-fn bound(seen: Seen) -> Option<Value> {
-    match seen {
+/// The bound of a quantile in the first or last bucket of a histogram; None if its value is known.
+fn bound_json(quantile: Seen) -> Option<Value> {
+    match quantile {
         Seen::Value(_) => None,
         Seen::AtMost(most) => Some(json!({ "at_most": most })),
         Seen::AtLeast(least) => Some(json!({ "at_least": least })),
     }
 }
 
-/// The signals of a case; no rows where there are none.
+/// The table of the signals of a case; no rows without telemetry.
 pub(crate) fn signals(case: &CaseReport) -> Table {
     let statistics = STATS.iter().map(|stat| Column::number().documents(&stat.to_string()));
     let columns = [Column::text().documents("Signal"), Column::number().documents("n")].into_iter().chain(statistics).collect();
-    let row = |(signal, own): (&Signal, &SignalStat)| {
+    let row = |(signal, values): (&Signal, &SignalStat)| {
         let figure = |stat: &Stat| {
-            Cell::figure(statistic(*signal, own, *stat), own.at(*stat).and_then(Seen::value)).of("", &stat.to_string())
+            Cell::figure(statistic(*signal, values, *stat), values.at(*stat).and_then(Seen::value))
+                .with_stat("", &stat.to_string())
         };
-        let first = [Cell::code(signal.name()), Cell::count(own.n).of("", "n")];
+        let first = [Cell::code(signal.name()), Cell::count(values.n).with_stat("", "n")];
         Row::new(first.into_iter().chain(STATS.iter().map(figure)).collect()).metric(signal.name())
     };
     Table::new(columns, case.telemetry.signals.iter().map(row).collect())
 }
 
 /// A statistic of a signal in its unit.
-fn statistic(signal: Signal, own: &SignalStat, stat: Stat) -> String {
-    own.at(stat).map_or_else(|| ABSENT.to_owned(), |seen| known(seen, signal.unit()))
+fn statistic(signal: Signal, values: &SignalStat, stat: Stat) -> String {
+    values.at(stat).map_or_else(|| ABSENT.to_owned(), |value| format_seen(value, signal.unit()))
 }
 
-/// What is known of a figure, in its unit: `≤ 300 ms`.
-fn known(seen: Seen, unit: Unit) -> String {
+/// A value or its bound in its unit: `≤ 300 ms`.
+fn format_seen(seen: Seen, unit: Unit) -> String {
     format!("{}{}", seen.sign(), value(seen.number(), unit))
 }
 
-/// The client's TTFT and the server's own, of the cases that have both.
+/// TTFT as measured by client and server, of the cases with both.
 pub(crate) fn server_ttft<'a>(cases: impl Iterator<Item = (usize, &'a CaseReport)>) -> Table {
     let columns = vec![
         Column::text().documents("Case"),
-        Column::text().documents("Time to first token"),
+        Column::text().documents("TTFT"),
         Column::number().documents("mean"),
         Column::number().documents("p50"),
         Column::number().documents("p95"),
         Column::number().documents("p99"),
     ];
     let rows = cases.flat_map(|(index, case)| {
-        ttft_parts(case).into_iter().map(move |part| {
-            let figure = |seen: Option<Seen>| {
-                Cell::figure(seen.map_or_else(String::new, |seen| known(seen, Unit::Millis)), seen.and_then(Seen::value))
+        ttft_breakdown(case).into_iter().map(move |row| {
+            let figure = |value: Option<Seen>| {
+                Cell::figure(value.map_or_else(String::new, |it| format_seen(it, Unit::Millis)), value.and_then(Seen::value))
             };
-            let first = [Cell::case(index, &case.id), Cell::prose(part.name)];
-            Row::new(first.into_iter().chain(part.figures.map(figure)).collect())
+            let first = [Cell::case(index, &case.id), Cell::prose(row.name)];
+            Row::new(first.into_iter().chain(row.figures.map(figure)).collect())
         })
     });
     Table::new(columns, rows.collect())
 }
 
-/// A row of the table of the client's TTFT and the server's own.
+/// A row of the TTFT breakdown.
 #[derive(Clone, Copy, Debug, PartialEq)]
-struct Part {
+struct TtftRow {
     name: &'static str,
-    /// Mean, p50, p95 and p99 in milliseconds; of a difference the mean alone, since quantiles do not subtract.
+    /// Mean, p50, p95 and p99 in milliseconds. A difference has only a mean, since quantiles cannot be subtracted.
     figures: [Option<Seen>; 4],
 }
 
-/// The two, and the parts of the client's mean: lag, queue, work and the rest add up to it. Empty where one is not known.
-fn ttft_parts(case: &CaseReport) -> Vec<Part> {
+/// TTFT of client and server, and the components that add up to the client's mean: send delay, queue, work and the rest. Empty if
+/// either TTFT is missing.
+fn ttft_breakdown(case: &CaseReport) -> Vec<TtftRow> {
     let client = |metric: Metric| case.distributions.get(&metric);
-    let server = |signal: Signal| case.telemetry.signals.get(&signal).filter(|own| own.mean.is_some());
-    let (Some(due), Some(sent), Some(own)) = (client(Metric::Ttft), client(Metric::TtftService), server(Signal::ServerTtft))
+    let server = |signal: Signal| case.telemetry.signals.get(&signal).filter(|values| values.mean.is_some());
+    let (Some(scheduled), Some(sent), Some(reported)) =
+        (client(Metric::Ttft), client(Metric::TtftService), server(Signal::ServerTtft))
     else {
         return Vec::new();
     };
     let queue = server(Signal::ServerQueueTime);
     let mean = |mean: Option<f64>| [mean.map(Seen::Value), None, None, None];
     let shares = [0.50, 0.95, 0.99];
-    let told = |signal: Signal| {
-        server(signal).map(|own| {
-            let [a, b, c] = shares.map(|share| own.at(Stat::Quantile(share)));
-            [own.mean.map(Seen::Value), a, b, c]
+    let measured = |signal: Signal| {
+        server(signal).map(|values| {
+            let [p50, p95, p99] = shares.map(|share| values.at(Stat::Quantile(share)));
+            [values.mean.map(Seen::Value), p50, p95, p99]
         })
     };
-    let [a, b, c] = shares.map(|share| due.quantile(share).map(Seen::Value));
-    let parts = [
-        ("client, from when it was due", Some([Some(Seen::Value(due.mean)), a, b, c])),
-        ("server, by its own histogram", told(Signal::ServerTtft)),
-        ("apart: schedule lag of the client", Some(mean(Some(due.mean - sent.mean)))),
-        ("apart: queue in the server", told(Signal::ServerQueueTime)),
-        ("apart: the server's work after it", queue.map(|queue| mean(own.mean.zip(queue.mean).map(|(all, queue)| all - queue)))),
-        ("apart: the server's queue and work", if queue.is_none() { Some(mean(own.mean)) } else { None }),
-        ("apart: network, HTTP, and what the server does before it counts", Some(mean(own.mean.map(|own| sent.mean - own)))),
+    let [p50, p95, p99] = shares.map(|share| scheduled.quantile(share).map(Seen::Value));
+    let after_queue = queue.map(|queue| mean(reported.mean.zip(queue.mean).map(|(all, queue)| all - queue)));
+    let rows = [
+        ("client, from the scheduled send time", Some([Some(Seen::Value(scheduled.mean)), p50, p95, p99])),
+        ("server histogram", measured(Signal::ServerTtft)),
+        ("component: send delay of the client", Some(mean(Some(scheduled.mean - sent.mean)))),
+        ("component: queue in the server", measured(Signal::ServerQueueTime)),
+        ("component: server after the queue", after_queue),
+        ("component: server, queue included", if queue.is_none() { Some(mean(reported.mean)) } else { None }),
+        (
+            "component: network, HTTP, and server before its clock starts",
+            Some(mean(reported.mean.map(|server| sent.mean - server))),
+        ),
     ];
-    parts.into_iter().filter_map(|(name, figures)| Some(Part { name, figures: figures? })).collect()
+    rows.into_iter().filter_map(|(name, figures)| Some(TtftRow { name, figures: figures? })).collect()
 }
 
-/// Whether the server counted other requests than the client measured.
+/// A note if the server's TTFT histogram has more or fewer requests than the client measured.
 pub(crate) fn remarks(case: &CaseReport) -> Vec<String> {
-    if ttft_parts(case).is_empty() {
+    if ttft_breakdown(case).is_empty() {
         return Vec::new();
     }
-    let client = case.distributions.get(&Metric::Ttft).map_or(0, |own| own.n);
-    let counted = case.telemetry.signals.get(&Signal::ServerTtft).map_or(0, |own| own.n);
-    let differs = format!(
-        "server.ttft: the server counted {counted} first tokens between its readings around the window, {client} measured requests \
-         had one: warm-up, requests at the edges or those of others are among the server's."
-    );
-    if counted == client { Vec::new() } else { vec![differs] }
+    let client = case.distributions.get(&Metric::Ttft).map_or(0, |values| values.n);
+    let counted = case.telemetry.signals.get(&Signal::ServerTtft).map_or(0, |values| values.n);
+    if counted == client {
+        return Vec::new();
+    }
+    vec![format!(
+        "server.ttft: the server counted {counted} first tokens between its samples around the window, the client measured {client}. \
+         The server also counts warm-up, requests at the edges of the window and requests of other clients."
+    )]
 }
 
-/// What a terminal is told of the server and its hardware, a word for each signal; this tool and the machine stand in the report.
-const TOLD: [(&str, &[(Signal, &str)]); 3] = [
+/// The signals of server and GPUs in a terminal, with their labels. The report has all signals.
+const TERMINAL_SIGNALS: [(&str, &[(Signal, &str)]); 3] = [
     (
         "server",
         &[
@@ -167,7 +177,7 @@ const TOLD: [(&str, &[(Signal, &str)]); 3] = [
     (
         "gpu",
         &[
-            (Signal::GpuUtilization, "utilisation"),
+            (Signal::GpuUtilization, "utilization"),
             (Signal::GpuMemory, "memory"),
             (Signal::GpuPower, "power"),
             (Signal::GpuTemperature, "temperature"),
@@ -177,32 +187,34 @@ const TOLD: [(&str, &[(Signal, &str)]); 3] = [
     ("process", &[(Signal::ProcessCpu, "CPU"), (Signal::ProcessMemory, "memory")]),
 ];
 
-/// One line for each scope that was told of: means and maxima of a single case, the greatest maxima of several.
-pub fn lines(report: &Report) -> String {
+/// One line for each scope with data: means and maxima of a single case, or the greatest maxima of several.
+pub fn terminal_lines(report: &Report) -> String {
     let cases: Vec<&CaseReport> = report.cases.iter().filter(|case| !case.is_stage()).collect();
-    let figure = |(signal, word): &(Signal, &str)| {
-        let seen: Vec<&SignalStat> = cases.iter().filter_map(|case| case.telemetry.signals.get(signal)).collect();
-        let most = seen.iter().filter_map(|own| own.max).reduce(f64::max)?;
-        let unit = if signal.unit() == Unit::Count && *word == "CPU" { " cores" } else { "" };
-        let most = value(most, signal.unit());
-        Some(match seen.as_slice() {
-            [only] if cases.len() == 1 => format!("{word} {}{unit} (max {most})", statistic(*signal, only, Stat::Mean)),
-            _ => format!("{word} max {most}{unit}"),
+    let figure = |(signal, label): &(Signal, &str)| {
+        let found: Vec<&SignalStat> = cases.iter().filter_map(|case| case.telemetry.signals.get(signal)).collect();
+        let max = found.iter().filter_map(|values| values.max).reduce(f64::max)?;
+        let unit = if signal.unit() == Unit::Count && *label == "CPU" { " cores" } else { "" };
+        let max = value(max, signal.unit());
+        Some(match found.as_slice() {
+            [only] if cases.len() == 1 => format!("{label} {}{unit} (max {max})", statistic(*signal, only, Stat::Mean)),
+            _ => format!("{label} max {max}{unit}"),
         })
     };
     let line = |(scope, signals): &(&str, &[(Signal, &str)])| {
-        let told: Vec<String> = signals.iter().filter_map(figure).collect();
-        (!told.is_empty()).then(|| format!("{scope:<8} {}\n", told.join(", ")))
+        let figures: Vec<String> = signals.iter().filter_map(figure).collect();
+        (!figures.is_empty()).then(|| format!("{scope:<8} {}\n", figures.join(", ")))
     };
-    TOLD.iter().filter_map(line).collect()
+    TERMINAL_SIGNALS.iter().filter_map(line).collect()
 }
 
-/// Where the series without a common name are; empty where there are none.
+/// A sentence about the series that have no name in llmscen; empty if there are none.
 pub fn others(case: &CaseReport) -> String {
     match case.telemetry.others.len() {
         0 => String::new(),
-        1 => "1 more series, by its own name, is in results.json and telemetry.parquet.".to_owned(),
-        more => format!("{more} more series, by their own names, are in results.json and telemetry.parquet."),
+        1 => "1 more series is in results.json and telemetry.parquet under the name that the server gives it.".to_owned(),
+        more => {
+            format!("{more} more series are in results.json and telemetry.parquet under the names that the server gives them.")
+        }
     }
 }
 
@@ -212,39 +224,45 @@ mod tests {
     use crate::fixture::{case, observed, report_of, sweep};
 
     #[test]
-    fn every_signal_has_its_key_and_what_is_missing_is_null() {
-        let told = json(&observed());
-        let keys: Vec<&str> = told.as_object().unwrap().keys().map(String::as_str).collect();
+    fn every_signal_has_its_key_and_missing_values_are_null() {
+        let all = json(&observed());
+        let keys: Vec<&str> = all.as_object().unwrap().keys().map(String::as_str).collect();
         assert_eq!(keys[..keys.len() - 2], Signal::ALL.iter().map(|signal| signal.name()).collect::<Vec<_>>());
-        assert_eq!(told["server.kv_cache_usage"]["unit"], "share");
-        assert_eq!((&told["server.ttft"]["max"], &told["server.ttft"]["n"]), (&Value::Null, &json!(240)));
-        assert_eq!(told["server.preemptions"], Value::Null);
-        let queue = &told["server.queue_time"];
+        assert_eq!(all["server.kv_cache_usage"]["unit"], "share");
+        assert_eq!((&all["server.ttft"]["max"], &all["server.ttft"]["n"]), (&Value::Null, &json!(240)));
+        assert_eq!(all["server.preemptions"], Value::Null);
+        let queue = &all["server.queue_time"];
         assert_eq!(
             (&queue["p50"], &queue["bounds"]),
             (&Value::Null, &json!({ "p50": { "at_most": 300.0 }, "p99": { "at_least": 480.0 } }))
         );
-        assert_eq!((&told["server.ttft"]["bounds"], &told["gpu.power"]["bounds"]), (&json!({}), &json!({})));
-        assert_eq!(told["other"]["vllm:lora{a=b}"], json!({ "n": 2, "mean": 1.5, "min": 1.0, "max": 2.0 }));
-        assert_eq!(told["other"]["vllm:corrupted_total"], json!({ "per_second": 0.25 }));
-        assert!(json(&case(4)).as_object().unwrap().values().all(|own| own.is_null() || own == &json!({}) || own == &json!([])));
+        assert_eq!((&all["server.ttft"]["bounds"], &all["gpu.power"]["bounds"]), (&json!({}), &json!({})));
+        assert_eq!(all["other"]["vllm:lora{a=b}"], json!({ "n": 2, "mean": 1.5, "min": 1.0, "max": 2.0 }));
+        assert_eq!(all["other"]["vllm:corrupted_total"], json!({ "per_second": 0.25 }));
+        assert!(
+            json(&case(4))
+                .as_object()
+                .unwrap()
+                .values()
+                .all(|value| value.is_null() || value == &json!({}) || value == &json!([]))
+        );
     }
 
     #[test]
     fn a_terminal_has_a_line_for_each_scope() {
-        let one = lines(&report_of(vec![observed()], Default::default(), 0));
+        let one = terminal_lines(&report_of(vec![observed()], Default::default(), 0));
         insta::assert_snapshot!(one, @r"
         server   running 7.00 (max 8.00), waiting 0.803 (max 1.60), KV cache 42.1% (max 62%)
-        gpu      utilisation 90% (max 98%), memory 61.0 GiB (max 62.0 GiB), power 540 W (max 600 W), temperature 66.0 °C (max 70.0 °C)
+        gpu      utilization 90% (max 98%), memory 61.0 GiB (max 62.0 GiB), power 540 W (max 600 W), temperature 66.0 °C (max 70.0 °C)
         process  CPU 1.40 cores (max 1.70), memory 6.50 GiB (max 6.60 GiB)
         ");
-        let two = lines(&report_of(vec![observed(), observed()], Default::default(), 0));
+        let two = terminal_lines(&report_of(vec![observed(), observed()], Default::default(), 0));
         assert!(two.starts_with("server   running max 8.00, waiting max "), "{two}");
-        assert_eq!(lines(&sweep(3)), "");
+        assert_eq!(terminal_lines(&sweep(3)), "");
     }
 
     #[test]
-    fn tables_hold_what_there_is() {
+    fn tables_have_a_row_per_signal_and_ttft_component() {
         let report = report_of(vec![observed(), case(4)], Default::default(), 0);
         let both = || report.cases.iter().enumerate();
         for table in [signals(&observed()), server_ttft(both())] {
@@ -253,32 +271,35 @@ mod tests {
         assert_eq!((signals(&observed()).rows.len(), server_ttft(both()).rows.len()), (16, 6));
         let queue = signals(&observed()).markdown_rows().into_iter().find(|row| row[0] == "`server.queue_time`").unwrap();
         assert_eq!(queue[1..], ["240", "22 ms", "≤ 300 ms", "435 ms", "≥ 480 ms", "n/a", "n/a"]);
-        assert_eq!(others(&observed()), "2 more series, by their own names, are in results.json and telemetry.parquet.");
+        assert_eq!(
+            others(&observed()),
+            "2 more series are in results.json and telemetry.parquet under the names that the server gives them."
+        );
         assert_eq!(others(&case(4)), "");
         assert!(signals(&case(4)).rows.is_empty() && server_ttft(sweep(2).cases.iter().enumerate()).rows.is_empty());
     }
 
     #[test]
-    fn the_parts_of_the_clients_mean_add_up_to_it() {
-        let own = observed();
-        let parts = ttft_parts(&own);
+    fn the_components_add_up_to_the_clients_mean() {
+        let mut case = observed();
+        let rows = ttft_breakdown(&case);
         let sum: f64 =
-            parts.iter().filter(|part| part.name.starts_with("apart")).filter_map(|part| part.figures[0]?.value()).sum();
-        assert!((sum - own.distributions[&Metric::Ttft].mean).abs() < 1e-9, "{parts:?}");
-        assert_eq!(parts.len(), 6);
-        assert_eq!(parts[3].figures[1], Some(Seen::AtMost(300.0)), "the queue's p50 lies in its first bucket");
-        let mut blind = own;
-        blind.telemetry.signals.remove(&Signal::ServerQueueTime);
-        let parts = ttft_parts(&blind);
-        assert_eq!((parts.len(), parts[3].name), (5, "apart: the server's queue and work"));
-        assert!(ttft_parts(&case(4)).is_empty() && remarks(&case(4)).is_empty());
+            rows.iter().filter(|row| row.name.starts_with("component")).filter_map(|row| row.figures[0]?.value()).sum();
+        assert!((sum - case.distributions[&Metric::Ttft].mean).abs() < 1e-9, "{rows:?}");
+        assert_eq!(rows.len(), 6);
+        assert_eq!(rows[3].figures[1], Some(Seen::AtMost(300.0)), "the queue's p50 is in its first bucket");
+        case.telemetry.signals.remove(&Signal::ServerQueueTime);
+        let rows = ttft_breakdown(&case);
+        assert_eq!((rows.len(), rows[3].name), (5, "component: server, queue included"));
+        let without_telemetry = crate::fixture::case(4);
+        assert!(ttft_breakdown(&without_telemetry).is_empty() && remarks(&without_telemetry).is_empty());
     }
 
     #[test]
-    fn what_else_the_server_counted_is_said() {
-        let mut own = observed();
-        assert_eq!(remarks(&own), [""; 0]);
-        own.telemetry.signals.get_mut(&Signal::ServerTtft).unwrap().n = 260;
-        assert!(remarks(&own)[0].starts_with("server.ttft: the server counted 260 first tokens"), "{:?}", remarks(&own));
+    fn a_different_request_count_of_the_server_is_noted() {
+        let mut case = observed();
+        assert_eq!(remarks(&case), [""; 0]);
+        case.telemetry.signals.get_mut(&Signal::ServerTtft).unwrap().n = 260;
+        assert!(remarks(&case)[0].starts_with("server.ttft: the server counted 260 first tokens"), "{:?}", remarks(&case));
     }
 }

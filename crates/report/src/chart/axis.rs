@@ -1,45 +1,46 @@
-//! Axes: where a value lies, and which round numbers are written.
+//! Axes: positions of values, and ticks at round numbers.
 
 use crate::format::thousands;
+use llmscen_core::report::Series;
 
-/// How far an axis reaches over the greatest value at the least, so that no line runs along the edge.
+/// An axis extends at least this factor beyond the greatest value, so that no line runs along the edge.
 const HEADROOM: f64 = 1.04;
 
 /// One axis of a panel, in data units.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Axis {
-    /// What it shows, with its unit.
+    /// Title with the unit.
     pub title: String,
-    /// Least value.
+    /// Lower end.
     pub low: f64,
-    /// Greatest value.
+    /// Upper end.
     pub high: f64,
-    /// Logarithmic.
+    /// Whether the scale is logarithmic.
     pub log: bool,
-    /// Values that get a grid line, and their labels; in rising order.
+    /// Values with a grid line and their labels, ascending.
     pub ticks: Vec<(f64, String)>,
 }
 
 impl Axis {
-    /// From zero to the next round number over the greatest value, or a little over it.
+    /// From zero to a round number above the greatest value.
     pub fn from_zero(title: impl Into<String>, values: impl IntoIterator<Item = f64>) -> Axis {
         let greatest = values.into_iter().filter(|value| value.is_finite()).fold(0.0, f64::max);
         let span = if greatest > 0.0 { greatest } else { 1.0 };
         let step = round_step(span, 5);
         let count = (span / step - 1e-9).ceil().max(1.0) as u32;
-        let ticks = (0..=count).map(|index| labelled(f64::from(index) * step)).collect();
+        let ticks = (0..=count).map(|index| tick(f64::from(index) * step)).collect();
         let high = (f64::from(count) * step).max(span * HEADROOM);
         Axis { title: title.into(), low: 0.0, high, log: false, ticks }
     }
 
-    /// As [`Axis::from_zero`], for counts: no tick lies between whole numbers.
+    /// As [`Axis::from_zero`], with ticks at whole numbers only.
     pub fn counts(title: impl Into<String>, values: impl IntoIterator<Item = f64>) -> Axis {
         let mut axis = Axis::from_zero(title, values.into_iter().chain([1.0]));
         axis.ticks.retain(|(value, _)| (value - value.round()).abs() < 1e-9);
         axis
     }
 
-    /// From zero to hardly more than `high`, for time.
+    /// From zero to slightly more than `high`, for time.
     pub fn until(title: impl Into<String>, high: f64) -> Axis {
         let mut axis = Axis::from_zero(title, [high]);
         axis.high = if high > 0.0 && high.is_finite() { high * 1.01 } else { axis.high };
@@ -53,16 +54,16 @@ impl Axis {
         Axis { title: title.into(), low: 0.0, high: 1.0, log: false, ticks }
     }
 
-    /// Logarithmic where the positive values span a factor of `spread` or more, else from zero.
+    /// Logarithmic if the positive values span a factor of at least `spread`, otherwise from zero.
     pub fn fit(title: impl Into<String>, values: &[f64], spread: f64) -> Axis {
         let positive = || values.iter().copied().filter(|value| value.is_finite() && *value > 0.0);
         let (low, high) = (positive().fold(f64::INFINITY, f64::min), positive().fold(0.0, f64::max));
         if low.is_finite() && high / low >= spread { Axis::log(title, low, high) } else { Axis::from_zero(title, [high]) }
     }
 
-    /// Logarithmic, out to the tick values that enclose the data.
+    /// A logarithmic axis.
     pub fn log(title: impl Into<String>, low: f64, high: f64) -> Axis {
-        // Steps within a power of ten: the fewest of which some lie within.
+        // Ticks within each power of ten; more of them for a shorter axis.
         let steps: &[f64] = match high / low {
             1000.0.. => &[1.0],
             6.0.. => &[1.0, 2.0, 5.0],
@@ -73,49 +74,49 @@ impl Axis {
         let all: Vec<f64> = (first..=last).flat_map(|power| steps.iter().map(move |step| step * 10f64.powi(power))).collect();
         let below = all.iter().rposition(|value| *value <= low * (1.0 + 1e-9)).unwrap_or(0);
         let above = all.iter().position(|value| *value >= high * (1.0 - 1e-9)).unwrap_or(all.len() - 1);
-        let ticks: Vec<(f64, String)> = all[below..=above.max(below)].iter().map(|value| labelled(*value)).collect();
+        let ticks: Vec<(f64, String)> = all[below..=above.max(below)].iter().map(|value| tick(*value)).collect();
         let pad = (high / low).powf(0.03).max(1.01);
         let axis = Axis { title: title.into(), low: low / pad, high: high * pad, log: true, ticks }.trimmed();
         if axis.ticks.len() > 1 { axis } else { axis.with_even_ticks() }
     }
 
-    /// Ticks in equal steps, where an axis is too short for the powers of ten.
+    /// Ticks in equal steps, for an axis that is too short for powers of ten.
     pub fn with_even_ticks(mut self) -> Axis {
         let step = round_step(self.high - self.low, 4);
         let first = (self.low / step).ceil();
-        self.ticks = (0..=5).map(|index| labelled((first + f64::from(index)) * step)).collect();
+        self.ticks = (0..=5).map(|index| tick((first + f64::from(index)) * step)).collect();
         self.trimmed()
     }
 
-    /// Loads: their own values are the ticks while they are few, logarithmic where they span a factor of 8 or more.
+    /// An axis of loads: up to 12 loads are the ticks; logarithmic if they span a factor of at least 8.
     pub fn loads(title: impl Into<String>, values: &[f64]) -> Axis {
-        let mut own: Vec<f64> = values.iter().copied().filter(|value| value.is_finite()).collect();
-        own.sort_by(f64::total_cmp);
-        own.dedup();
-        let (low, high) = (own.first().copied().unwrap_or(0.0), own.last().copied().unwrap_or(1.0));
+        let mut loads: Vec<f64> = values.iter().copied().filter(|value| value.is_finite()).collect();
+        loads.sort_by(f64::total_cmp);
+        loads.dedup();
+        let (low, high) = (loads.first().copied().unwrap_or(0.0), loads.last().copied().unwrap_or(1.0));
         let log = low > 0.0 && high / low >= 8.0;
         let mut axis = if log { Axis::log(title, low, high) } else { Axis::from_zero(title, [high]) };
         if !log && high > low {
             let pad = (high - low) * 0.06;
             (axis.low, axis.high) = (low - pad, high + pad);
         }
-        if own.len() <= 12 {
-            axis.ticks = own.iter().map(|value| labelled(*value)).collect();
+        if loads.len() <= 12 {
+            axis.ticks = loads.iter().map(|value| tick(*value)).collect();
         }
         axis.trimmed()
     }
 
-    /// Where a value lies between 0 and 1; outside values are held at the ends.
-    pub fn place(&self, value: f64) -> f64 {
-        let place = match self.log {
+    /// The position of a value, 0 at the lower and 1 at the upper end; values outside are clamped.
+    pub fn position(&self, value: f64) -> f64 {
+        let position = match self.log {
             true if value <= 0.0 => 0.0,
             true => (value / self.low).ln() / (self.high / self.low).ln(),
             false => (value - self.low) / (self.high - self.low),
         };
-        if place.is_finite() { place.clamp(0.0, 1.0) } else { 0.0 }
+        if position.is_finite() { position.clamp(0.0, 1.0) } else { 0.0 }
     }
 
-    /// Without the ticks that lie outside.
+    /// Removes ticks outside the axis.
     pub fn trimmed(mut self) -> Axis {
         let (low, high) = (self.low * (1.0 - 1e-9), self.high * (1.0 + 1e-9));
         self.ticks.retain(|(value, _)| (low..=high).contains(value));
@@ -123,13 +124,35 @@ impl Axis {
     }
 }
 
-fn labelled(value: f64) -> (f64, String) {
-    let tidy = (value * 1e9).round() / 1e9;
-    let text = if tidy.fract() == 0.0 && tidy.abs() < 10_000.0 { format!("{tidy}") } else { short(tidy) };
+/// The unit of durations: milliseconds, or seconds for long ones.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct TimeUnit {
+    /// `ms` or `s`.
+    pub name: &'static str,
+    /// Converts milliseconds to the unit.
+    pub factor: f64,
+}
+
+impl TimeUnit {
+    /// The unit for values in milliseconds.
+    pub fn for_values(values: impl IntoIterator<Item = f64>) -> TimeUnit {
+        let greatest = values.into_iter().fold(0.0, f64::max);
+        if greatest >= 5000.0 { TimeUnit { name: "s", factor: 1e-3 } } else { TimeUnit { name: "ms", factor: 1.0 } }
+    }
+}
+
+/// The points with their coordinates multiplied by `x` and `y`.
+pub fn scaled(points: &[(f64, f64)], x: f64, y: f64) -> Series {
+    points.iter().map(|(a, b)| (a * x, b * y)).collect()
+}
+
+fn tick(value: f64) -> (f64, String) {
+    let rounded = (value * 1e9).round() / 1e9;
+    let text = if rounded.fract() == 0.0 && rounded.abs() < 10_000.0 { format!("{rounded}") } else { short_label(rounded) };
     (value, text)
 }
 
-fn short(value: f64) -> String {
+fn short_label(value: f64) -> String {
     match value.abs() < 10_000.0 {
         true => format!("{}", (value * 1e6).round() / 1e6),
         false if value % 1000.0 == 0.0 => format!("{}k", value / 1000.0),
@@ -137,7 +160,7 @@ fn short(value: f64) -> String {
     }
 }
 
-/// The least of 1, 2, 2.5, 5 times a power of ten that cuts `span` into at most `parts`.
+/// The least of 1, 2, 2.5, 5 times a power of ten that divides `span` into at most `parts` steps.
 fn round_step(span: f64, parts: u32) -> f64 {
     let raw = span / f64::from(parts);
     let power = 10f64.powi(raw.log10().floor() as i32);
@@ -167,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn loads_are_their_own_ticks_while_they_are_few() {
+    fn few_loads_are_the_ticks() {
         let axis = Axis::loads("", &[64.0, 1.0, 16.0, 16.0]);
         assert_eq!((labels(&axis), axis.log), (vec!["1", "16", "64"], true));
         let many: Vec<f64> = (1..=100).map(f64::from).collect();
@@ -176,10 +199,18 @@ mod tests {
     }
 
     #[test]
-    fn a_factor_decides_on_the_logarithm() {
+    fn a_wide_range_is_logarithmic() {
         assert!(Axis::fit("", &[0.0, 1.0, 40.0], 30.0).log);
         assert!(!Axis::fit("", &[0.0, 2.0, 40.0], 30.0).log);
         assert!(!Axis::fit("", &[0.0], 30.0).log);
+    }
+
+    #[test]
+    fn long_spans_are_seconds() {
+        assert_eq!(
+            (TimeUnit::for_values([20.0, 4999.0]).name, TimeUnit::for_values([5000.0]).name, TimeUnit::for_values([]).name),
+            ("ms", "s", "ms")
+        );
     }
 
     proptest! {
@@ -187,8 +218,8 @@ mod tests {
         fn every_value_keeps_its_order_on_the_axis(mut values in proptest::collection::vec(1e-3f64..1e6, 2..40)) {
             values.sort_by(f64::total_cmp);
             for axis in [Axis::fit("", &values, 30.0), Axis::from_zero("", values.clone()), Axis::loads("", &values)] {
-                let places: Vec<f64> = values.iter().map(|value| axis.place(*value)).collect();
-                prop_assert!(places.windows(2).all(|pair| pair[0] <= pair[1]));
+                let positions: Vec<f64> = values.iter().map(|value| axis.position(*value)).collect();
+                prop_assert!(positions.windows(2).all(|pair| pair[0] <= pair[1]));
                 prop_assert!(axis.low <= values[0] && values[values.len() - 1] <= axis.high * (1.0 + 1e-9));
                 prop_assert!((2..=13).contains(&axis.ticks.len()) || axis.log, "{axis:?}");
             }

@@ -1,25 +1,29 @@
-//! Strokes, shapes and text on an SVG, in logical pixels.
+//! Draws lines, shapes and text on an SVG in logical pixels, and renders the SVG to a file or a PNG with the embedded font Inter.
 //!
-//! plotters draws on whole numbers, so its pixel is made a quarter of ours: curves keep their shape.
+//! plotters rounds coordinates to whole units, so its unit is a quarter of a logical pixel.
 
-use crate::chart::image;
 use crate::chart::style::{Face, Stroke};
 use crate::format::plain;
 use plotters::coord::Shift;
 use plotters::element::DashedPathElement;
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
+use plotters::style::{FontStyle, register_font};
+use resvg::tiny_skia::{self, Pixmap, Transform};
+use resvg::usvg::fontdb::Database;
+use resvg::usvg::{Options, Tree};
+use std::sync::{Arc, LazyLock};
 
-/// Units of the drawing to a logical pixel.
+/// Units of the drawing per logical pixel.
 pub const UNITS: f64 = 4.0;
-/// plotters sizes a font by its line, which it takes to be this many ems; SVG sizes it by the em.
-const LINE: f64 = 1.24;
-/// plotters hangs text by this many ems above the baseline.
-const HANG: f64 = 0.76;
-/// Half the height of a capital letter of the embedded type, in ems.
-const MIDDLE: f64 = 0.364;
+/// plotters sizes a font by its line height of this many ems; SVG sizes it by the em.
+const LINE_HEIGHT: f64 = 1.24;
+/// plotters places the top of a text this many ems above the baseline.
+const ASCENT: f64 = 0.76;
+/// Half the height of a capital letter of the embedded font, in ems.
+const HALF_CAPITAL: f64 = 0.364;
 
-/// A point in logical pixels, down and to the right of the upper left corner.
+/// A point in logical pixels, from the upper left corner.
 pub type Point = (f64, f64);
 
 /// A drawing.
@@ -27,7 +31,7 @@ pub struct Canvas<'a> {
     area: DrawingArea<SVGBackend<'a>, Shift>,
 }
 
-/// Which part of a text stands at its point.
+/// The part of a text that is at its point.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Anchor {
     /// Its left end.
@@ -42,69 +46,69 @@ fn units(point: Point) -> (i32, i32) {
     ((point.0 * UNITS).round() as i32, (point.1 * UNITS).round() as i32)
 }
 
-fn words(error: impl std::fmt::Display) -> String {
+fn to_text(error: impl std::fmt::Display) -> String {
     error.to_string()
 }
 
 impl<'a> Canvas<'a> {
-    /// A white sheet of that width and height.
+    /// A white drawing of this width and height.
     pub fn new(svg: &'a mut String, size: Point) -> Result<Canvas<'a>, String> {
-        image::database().ok_or("the embedded font cannot be read")?;
+        database().ok_or("the embedded font cannot be read")?;
         let (width, height) = units(size);
         let area = SVGBackend::with_string(svg, (width as u32, height as u32)).into_drawing_area();
-        area.fill(&WHITE).map_err(words)?;
+        area.fill(&WHITE).map_err(to_text)?;
         Ok(Canvas { area })
     }
 
-    /// Ends the drawing.
+    /// Completes the SVG.
     pub fn finish(self) -> Result<(), String> {
-        self.area.present().map_err(words)
+        self.area.present().map_err(to_text)
     }
 
-    /// A line from point to point.
+    /// A line through the points.
     pub fn line(&self, points: &[Point], stroke: Stroke) -> Result<(), String> {
         let style = stroke.color.stroke_width((stroke.width * UNITS).round() as u32);
         let points: Vec<(i32, i32)> = points.iter().map(|point| units(*point)).collect();
         match stroke.dash {
-            None => self.area.draw(&PathElement::new(points, style)).map_err(words),
+            None => self.area.draw(&PathElement::new(points, style)).map_err(to_text),
             Some((dash, gap)) => {
                 let (dash, gap) = ((dash * UNITS).round() as i32, (gap * UNITS).round() as i32);
-                self.area.draw(&DashedPathElement::new(points, dash, gap, style)).map_err(words)
+                self.area.draw(&DashedPathElement::new(points, dash, gap, style)).map_err(to_text)
             }
         }
     }
 
     /// A filled rectangle between two corners.
     pub fn fill(&self, corners: [Point; 2], color: RGBColor) -> Result<(), String> {
-        self.area.draw(&Rectangle::new(corners.map(units), color.filled())).map_err(words)
+        self.area.draw(&Rectangle::new(corners.map(units), color.filled())).map_err(to_text)
     }
 
     /// A filled shape with these corners.
     pub fn shape(&self, corners: &[Point], color: RGBColor) -> Result<(), String> {
         let corners: Vec<(i32, i32)> = corners.iter().map(|corner| units(*corner)).collect();
-        self.area.draw(&Polygon::new(corners, color.filled())).map_err(words)
+        self.area.draw(&Polygon::new(corners, color.filled())).map_err(to_text)
     }
 
     /// A filled dot.
     pub fn dot(&self, at: Point, radius: f64, color: RGBColor) -> Result<(), String> {
         let radius = (radius * UNITS).round() as i32;
-        self.area.draw(&Circle::new(units(at), radius, color.filled())).map_err(words)
+        self.area.draw(&Circle::new(units(at), radius, color.filled())).map_err(to_text)
     }
 
     /// A circle.
     pub fn ring(&self, at: Point, radius: f64, color: RGBColor) -> Result<(), String> {
         let (radius, width) = ((radius * UNITS).round() as i32, (1.25 * UNITS).round() as u32);
-        self.area.draw(&Circle::new(units(at), radius, color.stroke_width(width))).map_err(words)
+        self.area.draw(&Circle::new(units(at), radius, color.stroke_width(width))).map_err(to_text)
     }
 
-    /// A cross of that half width.
+    /// A cross of this half width.
     pub fn cross(&self, (x, y): Point, half: f64, color: RGBColor) -> Result<(), String> {
         let stroke = Stroke { color, width: 1.75, dash: None };
         self.line(&[(x - half, y - half), (x + half, y + half)], stroke)?;
         self.line(&[(x - half, y + half), (x + half, y - half)], stroke)
     }
 
-    /// Text whose capitals are centred on the height of `at`.
+    /// Text, vertically centered on `at` by its capital letters.
     pub fn text(&self, text: &str, at: Point, face: Face, anchor: Anchor) -> Result<(), String> {
         let h_pos = match anchor {
             Anchor::Left => HPos::Left,
@@ -112,58 +116,117 @@ impl<'a> Canvas<'a> {
             Anchor::Right => HPos::Right,
         };
         let style = self.style(face).pos(Pos::new(h_pos, VPos::Top));
-        let top = at.1 + (MIDDLE - HANG) * face.size;
-        self.area.draw_text(&plain(text), &style, units((at.0, top))).map_err(words)
+        let top = at.1 + (HALF_CAPITAL - ASCENT) * face.size;
+        self.area.draw_text(&plain(text), &style, units((at.0, top))).map_err(to_text)
     }
 
     /// The width of a text.
     pub fn width(&self, text: &str, face: Face) -> Result<f64, String> {
-        let (width, _) = self.area.estimate_text_size(&plain(text), &self.style(face)).map_err(words)?;
+        let (width, _) = self.area.estimate_text_size(&plain(text), &self.style(face)).map_err(to_text)?;
         Ok(f64::from(width) / UNITS)
     }
 
-    /// The longest beginning of a text that fits into `room`, with an ellipsis where it is cut.
-    pub fn fitting(&self, text: &str, face: Face, room: f64) -> Result<String, String> {
-        self.shortened(text, (face, room), |_| 0)
+    /// The text cut at its end to `max_width`, with an ellipsis.
+    pub fn cut_end(&self, text: &str, face: Face, max_width: f64) -> Result<String, String> {
+        self.cut(text, face, max_width, |_| 0)
     }
 
-    /// As much of a name as fits into `room`, cut in its middle: names of cases differ at both ends.
-    pub fn fitting_name(&self, text: &str, face: Face, room: f64) -> Result<String, String> {
-        self.shortened(text, (face, room), |kept| kept / 2)
+    /// The text cut in its middle to `max_width`: names of cases differ at both ends.
+    pub fn cut_middle(&self, text: &str, face: Face, max_width: f64) -> Result<String, String> {
+        self.cut(text, face, max_width, |kept| kept / 2)
     }
 
-    /// `tail`: how many of the characters that are kept stand behind the ellipsis.
-    fn shortened(&self, text: &str, (face, room): (Face, f64), tail: fn(usize) -> usize) -> Result<String, String> {
-        if self.width(text, face)? <= room {
+    /// `tail`: how many of the kept characters follow the ellipsis.
+    fn cut(&self, text: &str, face: Face, max_width: f64, tail: fn(usize) -> usize) -> Result<String, String> {
+        if self.width(text, face)? <= max_width {
             return Ok(text.to_owned());
         }
         let chars: Vec<char> = text.chars().collect();
-        let cut = |kept: usize| -> String {
-            let (head, rest) = (kept - tail(kept), chars.len() - tail(kept));
+        let cut_to = |kept: usize| -> String {
+            let head = kept - tail(kept);
+            let rest = chars.len() - tail(kept);
             chars.iter().take(head).chain(&['…']).chain(chars.iter().skip(rest)).collect()
         };
-        // The more is kept, the wider it is: the place where it no longer fits is found by halving.
-        let (mut fits, mut wide) = (None, chars.len());
-        while wide > fits.map_or(0, |kept| kept + 1) {
-            let middle = (fits.map_or(0, |kept| kept + 1) + wide) / 2;
-            match self.width(&cut(middle), face)? <= room {
+        // Binary search for the most characters that fit.
+        let mut fits = None;
+        let mut too_wide = chars.len();
+        while too_wide > fits.map_or(0, |kept| kept + 1) {
+            let middle = (fits.map_or(0, |kept| kept + 1) + too_wide) / 2;
+            match self.width(&cut_to(middle), face)? <= max_width {
                 true => fits = Some(middle),
-                false => wide = middle,
+                false => too_wide = middle,
             }
         }
-        Ok(fits.map(cut).unwrap_or_default())
+        Ok(fits.map(cut_to).unwrap_or_default())
     }
 
     fn style(&self, face: Face) -> TextStyle<'static> {
         let weight = if face.bold { FontStyle::Bold } else { FontStyle::Normal };
-        FontDesc::new(FontFamily::SansSerif, face.size * UNITS * LINE, weight).color(&face.color)
+        FontDesc::new(FontFamily::SansSerif, face.size * UNITS * LINE_HEIGHT, weight).color(&face.color)
     }
+}
+
+/// Font families for an SVG file, the most similar to the embedded one first. Text is measured in Inter, the widest.
+const FAMILIES: &str = "Inter, Helvetica, Arial, &apos;Liberation Sans&apos;, sans-serif";
+/// Round line joins, as in the PNG.
+const SVG_STYLE: &str = "<style>polyline { stroke-linejoin: round; stroke-linecap: round } text { font-kerning: normal }</style>";
+
+/// The drawing as a standalone SVG file, sized in logical pixels.
+pub fn svg_file(drawing: &str) -> Option<String> {
+    let (head, body) = drawing.split_once('>')?;
+    let (_, view_box) = head.split_once("viewBox=\"0 0 ")?;
+    let (width, height) = view_box.split_once('"')?.0.split_once(' ')?;
+    let pixels = |units: &str| Some(units.parse::<f64>().ok()? / UNITS);
+    let family = format!("font-family=\"{FAMILIES}\"");
+    Some(format!(
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{}\" height=\"{}\" viewBox=\"0 0 {width} {height}\">\n{SVG_STYLE}{}",
+        pixels(width)?,
+        pixels(height)?,
+        body.replace(&format!("font-family=\"{FAMILY}\""), &family)
+    ))
+}
+
+/// Dots of the PNG per logical pixel.
+const DOTS_PER_PIXEL: f32 = 2.0;
+
+/// Renders a drawing to PNG; the same drawing gives the same bytes.
+pub fn png(svg: &str) -> Result<Vec<u8>, String> {
+    let fontdb = database().ok_or("the embedded font cannot be read")?;
+    let style_sheet = Some("polyline { stroke-linejoin: round; stroke-linecap: round }".to_owned());
+    let tree = Tree::from_str(svg, &Options { fontdb, style_sheet, ..Options::default() }).map_err(|e| e.to_string())?;
+    let scale = DOTS_PER_PIXEL / UNITS as f32;
+    let size = |length: f32| (length * scale).round() as u32;
+    let mut pixels = Pixmap::new(size(tree.size().width()), size(tree.size().height())).ok_or("the drawing has no size")?;
+    pixels.fill(tiny_skia::Color::WHITE);
+    resvg::render(&tree, Transform::from_scale(scale, scale), &mut pixels.as_mut());
+    pixels.encode_png().map_err(|e| e.to_string())
+}
+
+const REGULAR: &[u8] = include_bytes!("font/Inter-Regular.otf");
+const SEMI_BOLD: &[u8] = include_bytes!("font/Inter-SemiBold.otf");
+
+/// The font family of the drawings.
+pub const FAMILY: &str = "sans-serif";
+
+static FONTS: LazyLock<Option<Arc<Database>>> = LazyLock::new(|| {
+    register_font(FAMILY, FontStyle::Normal, REGULAR).ok()?;
+    register_font(FAMILY, FontStyle::Bold, SEMI_BOLD).ok()?;
+    let mut fonts = Database::new();
+    fonts.load_font_data(REGULAR.to_vec());
+    fonts.load_font_data(SEMI_BOLD.to_vec());
+    fonts.set_sans_serif_family("Inter");
+    Some(Arc::new(fonts))
+});
+
+/// The embedded fonts, registered with plotters too. None if the embedded files are broken.
+pub fn database() -> Option<Arc<Database>> {
+    FONTS.clone()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::chart::style::{INK, PANEL, TICK};
+    use crate::chart::style::{INK, PANEL, TICK, TITLE};
 
     fn drawn(draw: impl Fn(&Canvas)) -> String {
         let mut svg = String::new();
@@ -186,12 +249,42 @@ mod tests {
     }
 
     #[test]
-    fn a_long_text_is_cut_to_its_room() {
+    fn a_long_text_is_cut_to_the_width() {
         drawn(|canvas| {
-            let cut = canvas.fitting("concurrency=16,max_tokens=128", PANEL, 80.0).unwrap();
+            let cut = canvas.cut_end("concurrency=16,max_tokens=128", PANEL, 80.0).unwrap();
             assert!(cut.ends_with('…') && cut.starts_with("concurr"), "{cut}");
             assert!(canvas.width(&cut, PANEL).unwrap() <= 80.0);
-            assert_eq!(canvas.fitting("short", PANEL, 80.0).unwrap(), "short");
+            assert_eq!(canvas.cut_end("short", PANEL, 80.0).unwrap(), "short");
         });
+    }
+
+    #[test]
+    fn an_svg_file_is_sized_in_pixels_and_names_common_fonts() {
+        let mut drawn = String::new();
+        let canvas = Canvas::new(&mut drawn, (100.0, 50.5)).unwrap();
+        canvas.text("a < b", (10.0, 10.0), TITLE, Anchor::Left).unwrap();
+        canvas.finish().unwrap();
+        let file = svg_file(&drawn).unwrap();
+        assert!(file.contains("width=\"100\" height=\"50.5\" viewBox=\"0 0 400 202\""), "{file}");
+        assert!(file.contains("a &lt; b") && file.contains(FAMILIES) && !file.contains("\"sans-serif\""), "{file}");
+        assert!(svg_file("no drawing").is_none());
+    }
+
+    #[test]
+    fn a_png_has_two_dots_per_pixel_and_no_transparency() {
+        let svg = r##"<svg xmlns="http://www.w3.org/2000/svg" width="80" height="40"><rect width="40" height="40" fill="#000"/></svg>"##;
+        let pixels = Pixmap::decode_png(&png(svg).unwrap()).unwrap();
+        assert_eq!((pixels.width(), pixels.height()), (40, 20));
+        let gray = |x| pixels.pixel(x, 10).map(|p| (p.red(), p.alpha())).unwrap();
+        assert_eq!((gray(5), gray(35)), ((0, 255), (255, 255)));
+        assert!(png("<svg").is_err());
+    }
+
+    #[test]
+    fn both_weights_are_one_family() {
+        let fonts = database().unwrap();
+        let mut faces: Vec<(String, u16)> = fonts.faces().map(|face| (face.families[0].0.clone(), face.weight.0)).collect();
+        faces.sort();
+        assert_eq!(faces, [("Inter".to_owned(), 400), ("Inter".to_owned(), 600)]);
     }
 }

@@ -3,56 +3,59 @@
 use crate::chart::axis::Axis;
 use crate::chart::canvas::{Anchor, Canvas, Point};
 use crate::chart::figure::{Cell, Corner, Entry, Figure, Mark, Panel, Swatch};
-use crate::chart::layout::{ENTRY, Frame, Layout, MARGIN, SWATCH, layout};
+use crate::chart::layout::{ENTRY_HEIGHT, Frame, Layout, MARGIN, SWATCH_WIDTH, lay_out};
 use crate::chart::style::{AXIS, FRAME, GRID, LEGEND, PANEL, RIBBON, SUBTITLE, Stroke, TICK, TITLE};
 use crate::chart::verdict::Ribbon;
 use llmscen_core::report::Series;
 
-/// Room that a tick label leaves to its neighbour.
+/// Least gap between tick labels.
 const TICK_GAP: f64 = 8.0;
-/// Left and right of a ribbon's words.
+/// Padding left and right of a ribbon's text.
 const RIBBON_PAD: f64 = 10.0;
-/// The widest that a ribbon gets, of the width of the picture.
-const RIBBON_SHARE: f64 = 0.6;
-/// Radius of the dot that stands for a line of one point.
-const LONE: f64 = 3.0;
+/// The widest ribbon, as a share of the chart's width.
+const MAX_RIBBON_SHARE: f64 = 0.6;
+/// Radius of the dot drawn for a line of one point.
+const SINGLE_POINT_RADIUS: f64 = 3.0;
 
 /// The SVG of a figure; its user unit is a quarter of a logical pixel.
 pub fn svg(figure: &Figure, ribbon: Option<&Ribbon>) -> Result<String, String> {
-    let mut scrap = String::new();
-    let plan = layout(figure, &Canvas::new(&mut scrap, (1.0, 1.0))?)?;
+    let mut ruler_svg = String::new();
+    let layout = lay_out(figure, &Canvas::new(&mut ruler_svg, (1.0, 1.0))?)?;
     let mut svg = String::new();
-    let canvas = Canvas::new(&mut svg, plan.size)?;
-    heading(&canvas, (figure, ribbon), &plan)?;
-    for (index, (panel, frame)) in figure.panels.iter().zip(&plan.plots).enumerate() {
-        let lowest = index + figure.columns >= figure.panels.len();
-        Plot { canvas: &canvas, panel, frame: *frame }.draw(lowest)?;
+    let canvas = Canvas::new(&mut svg, layout.size)?;
+    draw_heading(&canvas, figure, ribbon, &layout)?;
+    for (index, (panel, frame)) in figure.panels.iter().zip(&layout.plots).enumerate() {
+        let is_lowest = index + figure.columns >= figure.panels.len();
+        Plot { canvas: &canvas, panel, frame: *frame }.draw(is_lowest)?;
     }
-    for (entry, (at, room)) in figure.legend.iter().zip(&plan.entries) {
-        legend_entry(&canvas, entry, *at, *room)?;
+    for (entry, (at, text_width)) in figure.legend.iter().zip(&layout.entries) {
+        draw_legend_entry(&canvas, entry, *at, *text_width)?;
     }
     canvas.finish()?;
     Ok(svg)
 }
 
-fn heading(canvas: &Canvas, (figure, ribbon): (&Figure, Option<&Ribbon>), plan: &Layout) -> Result<(), String> {
-    let room = plan.size.0 - 2.0 * MARGIN;
-    let beside = ribbon.map_or(Ok(0.0), |ribbon| self::ribbon(canvas, ribbon, (plan.size.0 - MARGIN, room * RIBBON_SHARE)))?;
-    canvas.text(&canvas.fitting(&figure.title, TITLE, room - beside)?, (MARGIN, MARGIN + 9.0), TITLE, Anchor::Left)?;
-    canvas.text(&canvas.fitting(&figure.subtitle, SUBTITLE, room)?, (MARGIN, MARGIN + 34.0), SUBTITLE, Anchor::Left)
+fn draw_heading(canvas: &Canvas, figure: &Figure, ribbon: Option<&Ribbon>, layout: &Layout) -> Result<(), String> {
+    let width = layout.size.0 - 2.0 * MARGIN;
+    let ribbon_width = match ribbon {
+        Some(ribbon) => draw_ribbon(canvas, ribbon, layout.size.0 - MARGIN, width * MAX_RIBBON_SHARE)?,
+        None => 0.0,
+    };
+    canvas.text(&canvas.cut_end(&figure.title, TITLE, width - ribbon_width)?, (MARGIN, MARGIN + 9.0), TITLE, Anchor::Left)?;
+    canvas.text(&canvas.cut_end(&figure.subtitle, SUBTITLE, width)?, (MARGIN, MARGIN + 34.0), SUBTITLE, Anchor::Left)
 }
 
-/// A ribbon that ends at the right edge; the room that it takes.
-fn ribbon(canvas: &Canvas, ribbon: &Ribbon, (right, room): (f64, f64)) -> Result<f64, String> {
-    let text = canvas.fitting(&ribbon.text, RIBBON, room - 2.0 * RIBBON_PAD)?;
+/// Draws the ribbon with its right edge at `right`; returns its width with a gap.
+fn draw_ribbon(canvas: &Canvas, ribbon: &Ribbon, right: f64, max_width: f64) -> Result<f64, String> {
+    let text = canvas.cut_end(&ribbon.text, RIBBON, max_width - 2.0 * RIBBON_PAD)?;
     let left = right - canvas.width(&text, RIBBON)? - 2.0 * RIBBON_PAD;
     canvas.fill([(left, MARGIN - 3.0), (right, MARGIN + 20.0)], ribbon.color)?;
     canvas.text(&text, ((left + right) / 2.0, MARGIN + 8.5), RIBBON, Anchor::Center)?;
     Ok(right - left + RIBBON_PAD)
 }
 
-fn legend_entry(canvas: &Canvas, entry: &Entry, (left, top): Point, room: f64) -> Result<(), String> {
-    let y = top + ENTRY / 2.0;
+fn draw_legend_entry(canvas: &Canvas, entry: &Entry, (left, top): Point, text_width: f64) -> Result<(), String> {
+    let y = top + ENTRY_HEIGHT / 2.0;
     let middle = (left + 11.0, y);
     match entry.swatch {
         Swatch::Line(stroke) => canvas.line(&[(left, y), (left + 22.0, y)], stroke)?,
@@ -61,7 +64,7 @@ fn legend_entry(canvas: &Canvas, entry: &Entry, (left, top): Point, room: f64) -
         Swatch::Cross(color) => canvas.cross(middle, 4.0, color)?,
         Swatch::Shade(color) => canvas.fill([(left, y - 6.0), (left + 22.0, y + 6.0)], color)?,
     }
-    canvas.text(&canvas.fitting_name(&entry.label, LEGEND, room)?, (left + SWATCH, y), LEGEND, Anchor::Left)
+    canvas.text(&canvas.cut_middle(&entry.label, LEGEND, text_width)?, (left + SWATCH_WIDTH, y), LEGEND, Anchor::Left)
 }
 
 struct Plot<'a, 'b> {
@@ -71,30 +74,30 @@ struct Plot<'a, 'b> {
 }
 
 impl Plot<'_, '_> {
-    fn draw(&self, lowest: bool) -> Result<(), String> {
+    fn draw(&self, is_lowest: bool) -> Result<(), String> {
         for mark in self.panel.marks.iter().filter(|mark| matches!(mark, Mark::Band(..))) {
-            self.mark(mark)?;
+            self.draw_mark(mark)?;
         }
-        self.vertical_axis()?;
-        self.horizontal_axis(lowest)?;
-        self.header()?;
+        self.draw_vertical_axis()?;
+        self.draw_horizontal_axis(is_lowest)?;
+        self.draw_header()?;
         for mark in self.panel.marks.iter().filter(|mark| !matches!(mark, Mark::Band(..))) {
-            self.mark(mark)?;
+            self.draw_mark(mark)?;
         }
         Ok(())
     }
 
-    fn header(&self) -> Result<(), String> {
+    fn draw_header(&self) -> Result<(), String> {
         let (left, y) = (self.frame.left, self.frame.top - 15.0);
         let unit = &self.panel.y.title;
-        let room = self.frame.right - left - self.canvas.width(unit, AXIS)? - 8.0;
-        let title = self.canvas.fitting_name(&self.panel.title, PANEL, room)?;
+        let title_width = self.frame.right - left - self.canvas.width(unit, AXIS)? - 8.0;
+        let title = self.canvas.cut_middle(&self.panel.title, PANEL, title_width)?;
         self.canvas.text(&title, (left, y), PANEL, Anchor::Left)?;
         let after = if title.is_empty() { left } else { left + self.canvas.width(&title, PANEL)? + 8.0 };
         self.canvas.text(unit, (after, y), AXIS, Anchor::Left)
     }
 
-    fn vertical_axis(&self) -> Result<(), String> {
+    fn draw_vertical_axis(&self) -> Result<(), String> {
         let mut last = f64::INFINITY;
         for (value, label) in &self.panel.y.ticks {
             let y = self.at(0.0, *value).1;
@@ -107,21 +110,22 @@ impl Plot<'_, '_> {
         Ok(())
     }
 
-    fn horizontal_axis(&self, lowest: bool) -> Result<(), String> {
+    /// Only the lowest panels of a column have an axis title.
+    fn draw_horizontal_axis(&self, is_lowest: bool) -> Result<(), String> {
         let Frame { left, right, bottom, .. } = self.frame;
         self.canvas.line(&[(left, bottom), (right, bottom)], Stroke::solid(FRAME).hair())?;
-        for (x, label) in self.labels_that_fit()? {
+        for (x, label) in self.fitting_labels()? {
             self.canvas.line(&[(x, bottom), (x, bottom + 4.0)], Stroke::solid(FRAME).hair())?;
             self.canvas.text(&label, (x, bottom + 14.0), TICK, Anchor::Center)?;
         }
-        if !lowest {
+        if !is_lowest {
             return Ok(());
         }
         self.canvas.text(&self.panel.x.title, ((left + right) / 2.0, bottom + 34.0), AXIS, Anchor::Center)
     }
 
-    /// Labels from the right, for the greatest load is the one to be read; those that would touch a neighbour are left out.
-    fn labels_that_fit(&self) -> Result<Vec<(f64, String)>, String> {
+    /// Labels from the right, so that the greatest load keeps its label; labels that would touch another are omitted.
+    fn fitting_labels(&self) -> Result<Vec<(f64, String)>, String> {
         let (mut kept, mut edge) = (Vec::new(), f64::INFINITY);
         for (value, label) in self.panel.x.ticks.iter().rev() {
             let (x, half) = (self.at(*value, 0.0).0, self.canvas.width(label, TICK)? / 2.0);
@@ -133,23 +137,25 @@ impl Plot<'_, '_> {
         Ok(kept)
     }
 
-    fn mark(&self, mark: &Mark) -> Result<(), String> {
+    fn draw_mark(&self, mark: &Mark) -> Result<(), String> {
         let Frame { left, top, right, bottom } = self.frame;
         match mark {
-            // A line of one point has no length, but its value is there to be seen.
+            // A line of one point has no length, so its point is drawn.
             Mark::Line(points, stroke) | Mark::Steps(points, stroke) if points.len() == 1 => {
-                self.all(points).into_iter().try_for_each(|at| self.canvas.dot(at, LONE, stroke.color))
+                self.to_pixels(points).into_iter().try_for_each(|at| self.canvas.dot(at, SINGLE_POINT_RADIUS, stroke.color))
             }
-            Mark::Line(points, stroke) => self.canvas.line(&self.all(points), *stroke),
-            Mark::Steps(points, stroke) => self.canvas.line(&steps(&self.all(points)), *stroke),
+            Mark::Line(points, stroke) => self.canvas.line(&self.to_pixels(points), *stroke),
+            Mark::Steps(points, stroke) => self.canvas.line(&steps(&self.to_pixels(points)), *stroke),
             Mark::Dots(points, color, radius) => {
-                self.all(points).into_iter().try_for_each(|at| self.canvas.dot(at, *radius, *color))
+                self.to_pixels(points).into_iter().try_for_each(|at| self.canvas.dot(at, *radius, *color))
             }
             Mark::Rings(points, color, radius) => {
-                self.all(points).into_iter().try_for_each(|at| self.canvas.ring(at, *radius, *color))
+                self.to_pixels(points).into_iter().try_for_each(|at| self.canvas.ring(at, *radius, *color))
             }
-            Mark::Saltires(points, color) => self.all(points).into_iter().try_for_each(|at| self.canvas.cross(at, 4.0, *color)),
-            Mark::Crosses(times, color) => {
+            Mark::DiagonalCrosses(points, color) => {
+                self.to_pixels(points).into_iter().try_for_each(|at| self.canvas.cross(at, 4.0, *color))
+            }
+            Mark::EdgeCrosses(times, color) => {
                 times.iter().try_for_each(|time| self.canvas.cross((self.at(*time, 0.0).0, top + 7.0), 3.5, *color))
             }
             Mark::Area(points, color) => {
@@ -157,41 +163,42 @@ impl Plot<'_, '_> {
                 let corners: Vec<Point> = upper.chain(points.iter().rev().map(|(x, low, _)| self.at(*x, *low))).collect();
                 self.canvas.shape(&corners, *color)
             }
-            Mark::Cells(cells) => cells.iter().try_for_each(|cell| self.cell(cell)),
-            Mark::Words(words, corner) => self.words(words, *corner),
+            Mark::Cells(cells) => cells.iter().try_for_each(|cell| self.draw_cell(cell)),
+            Mark::Labels(labels, corner) => self.draw_labels(labels, *corner),
             Mark::Band(from, to, color) => {
                 let (from, to) = (self.at(*from, 0.0).0, self.at(*to, 0.0).0);
                 self.canvas.fill([(from, top), (to, bottom)], *color)
             }
-            Mark::Upright(value, stroke) => {
+            Mark::VerticalLine(value, stroke) => {
                 let x = self.at(*value, 0.0).0;
                 self.canvas.line(&[(x, bottom), (x, top)], *stroke)
             }
-            Mark::Level(value, stroke) => {
+            Mark::HorizontalLine(value, stroke) => {
                 let y = self.at(0.0, *value).1;
                 self.canvas.line(&[(left, y), (right, y)], *stroke)
             }
         }
     }
 
-    /// Its edges stand on whole dots, so that neighbours meet without a seam.
-    fn cell(&self, cell: &Cell) -> Result<(), String> {
-        let whole = |(x, y): Point| ((x * 2.0).round() / 2.0, (y * 2.0).round() / 2.0);
+    /// Its edges are on whole dots, so that adjacent cells have no gap.
+    fn draw_cell(&self, cell: &Cell) -> Result<(), String> {
+        let round = |(x, y): Point| ((x * 2.0).round() / 2.0, (y * 2.0).round() / 2.0);
         let corners = [self.at(cell.x.0, cell.y.1), self.at(cell.x.1, cell.y.0)];
-        self.canvas.fill(corners.map(whole), cell.color)
+        self.canvas.fill(corners.map(round), cell.color)
     }
 
-    /// At the corner of each point that is asked for, or at the next one with room.
-    fn words(&self, words: &[(f64, f64, String)], corner: Corner) -> Result<(), String> {
-        // A panel's head has room for what stands beside its highest point.
-        let room = Frame { top: self.frame.top - 8.0, ..self.frame };
-        let down = if corner == Corner::Above { [-9.0, 10.0] } else { [10.0, -9.0] };
+    /// Draws each label at the preferred corner of its point, or at the first other corner that is free.
+    fn draw_labels(&self, labels: &[(f64, f64, String)], corner: Corner) -> Result<(), String> {
+        // Labels of the highest points may extend above the plot.
+        let bounds = Frame { top: self.frame.top - 8.0, ..self.frame };
+        let offsets = if corner == Corner::Above { [-9.0, 10.0] } else { [10.0, -9.0] };
         let mut taken: Vec<Frame> = Vec::new();
-        for (x, y, text) in words {
-            let (width, (x, y)) = (self.canvas.width(text, TICK)?, self.at(*x, *y));
-            let sides = down.into_iter().flat_map(|down| [(x + 9.0, y + down), (x - 9.0 - width, y + down)]);
+        for (x, y, text) in labels {
+            let width = self.canvas.width(text, TICK)?;
+            let (x, y) = self.at(*x, *y);
+            let sides = offsets.into_iter().flat_map(|offset| [(x + 9.0, y + offset), (x - 9.0 - width, y + offset)]);
             let frames = sides.map(|(left, y)| Frame { left, top: y - 7.0, right: left + width, bottom: y + 7.0 });
-            let free = |frame: &Frame| frame.within(&room) && !taken.iter().any(|other| other.touches(frame));
+            let free = |frame: &Frame| frame.is_within(&bounds) && !taken.iter().any(|other| other.overlaps(frame));
             if let Some(frame) = frames.into_iter().find(free) {
                 self.canvas.text(text, (frame.left, frame.top + 7.0), TICK, Anchor::Left)?;
                 taken.push(frame);
@@ -202,16 +209,16 @@ impl Plot<'_, '_> {
 
     fn at(&self, x: f64, y: f64) -> Point {
         let Frame { left, top, right, bottom } = self.frame;
-        let along = |axis: &Axis, value, from, to| from + axis.place(value) * (to - from);
+        let along = |axis: &Axis, value, from, to| from + axis.position(value) * (to - from);
         (along(&self.panel.x, x, left, right), along(&self.panel.y, y, bottom, top))
     }
 
-    fn all(&self, points: &Series) -> Vec<Point> {
+    fn to_pixels(&self, points: &Series) -> Vec<Point> {
         points.iter().map(|(x, y)| self.at(*x, *y)).collect()
     }
 }
 
-/// Each value held until the next one begins.
+/// The corners of a line that keeps each value until the next.
 fn steps(points: &[Point]) -> Vec<Point> {
     let corners = points.windows(2).flat_map(|pair| [pair[0], (pair[1].0, pair[0].1)]);
     corners.chain(points.last().copied()).collect()
@@ -243,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn a_step_holds_its_value_until_the_next() {
+    fn a_step_keeps_its_value_until_the_next() {
         assert_eq!(steps(&[(0.0, 1.0), (2.0, 3.0)]), [(0.0, 1.0), (2.0, 1.0), (2.0, 3.0)]);
         assert_eq!(steps(&[]), []);
     }

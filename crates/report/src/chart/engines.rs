@@ -1,15 +1,13 @@
-//! Engines side by side where the load is the same: a bar per engine.
+//! Engines under the same load: a bar per engine.
 
-use crate::chart::axis::Axis;
+use crate::chart::axis::{Axis, TimeUnit};
 use crate::chart::figure::{Cell, Entry, Figure, Mark, Panel, Side, Swatch};
-use crate::chart::limit::SpanUnit;
-use crate::chart::pick::Names;
-use crate::chart::pick::{shown, sizes, subtitle, token_remark};
+use crate::chart::pick::{CaseNames, sample_sizes, shown, subtitle, token_remark};
 use crate::chart::style::{MUTED, category};
 use llmscen_core::metric::Metric;
 use llmscen_core::report::{CaseReport, Report};
 
-/// What is drawn: a quantile of a latency, or a rate.
+/// The panels: a quantile of a latency, or a rate.
 const TOPICS: [(&str, Metric, Option<f64>); 6] = [
     ("TTFT p50", Metric::Ttft, Some(0.50)),
     ("TTFT p99", Metric::Ttft, Some(0.99)),
@@ -18,43 +16,48 @@ const TOPICS: [(&str, Metric, Option<f64>); 6] = [
     ("Output tokens", Metric::OutputTps, None),
     ("Successful requests", Metric::RequestThroughput, None),
 ];
-/// Engines and groups of them that a panel has room for.
-const ROOM: (usize, usize) = (8, 6);
-/// Part of a group's width that its bars take.
-const FILLED: f64 = 0.8;
+/// The most engines of a panel.
+const MAX_ENGINES: usize = 8;
+/// The most groups of engines of a panel.
+const MAX_GROUPS: usize = 6;
+/// The share of a group's width filled by bars.
+const FILLED_SHARE: f64 = 0.8;
 
-/// The chart; None where the load varies, or where no swept name tells cases apart.
+/// The chart; None if the load varies or fewer than two engines are compared.
 pub fn figure(report: &Report) -> Option<Figure> {
     let cases: Vec<&CaseReport> = report.cases.iter().filter(|case| case.counts.ok > 0 && !case.is_stage()).collect();
     if cases.windows(2).any(|pair| pair[0].load_value != pair[1].load_value) {
         return None;
     }
-    let (names, others) = (Names::of(&cases).engines(), Names::of(&cases).without_engines());
-    let (mut engines, mut groups) = (unique(&cases, |case| names.legend(case)), unique(&cases, |case| others.title(case)));
+    let engine_names = CaseNames::new(&cases).engines();
+    let group_names = CaseNames::new(&cases).without_engines();
+    let mut engines = unique_names(&cases, |case| engine_names.legend(case));
+    let mut groups = unique_names(&cases, |case| group_names.title(case));
     if engines.len() < 2 {
         return None;
     }
-    let found = (engines.len(), groups.len());
-    engines.truncate(ROOM.0);
-    groups.truncate(ROOM.1);
-    let place = |case: &CaseReport| {
-        let engine = engines.iter().position(|own| *own == names.legend(case))?;
-        Some((engine, groups.iter().position(|own| *own == others.title(case))?))
+    let all_engines = engines.len();
+    let all_groups = groups.len();
+    engines.truncate(MAX_ENGINES);
+    groups.truncate(MAX_GROUPS);
+    let bar = |case| {
+        let engine = engines.iter().position(|name| *name == engine_names.legend(case))?;
+        let group = groups.iter().position(|name| *name == group_names.title(case))?;
+        Some(Bar { engine, group, case })
     };
-    let placed = cases.iter().copied().filter_map(|case| Some((place(case)?, case)));
-    let bars: Vec<Bar> = placed.map(|((engine, group), case)| Bar { engine, group, case }).collect();
-    let panels: Vec<Panel> = TOPICS.iter().filter_map(|topic| panel(*topic, &bars, (engines.len(), &groups))).collect();
+    let bars: Vec<Bar> = cases.iter().copied().filter_map(bar).collect();
+    let panels: Vec<Panel> = TOPICS.iter().filter_map(|topic| panel(topic, &bars, engines.len(), &groups)).collect();
     let entry = |(index, name): (usize, &String)| Entry::new(name, Swatch::Shade(category(index, engines.len())));
     let invalid = bars.iter().any(|bar| bar.case.is_invalid()).then(|| Entry::new("invalid case", Swatch::Shade(MUTED)));
     let remarks = [
-        shown(engines.len(), found.0, "engines"),
-        shown(groups.len(), found.1, "groups"),
-        sizes(bars.iter().map(|bar| bar.case), Metric::E2e),
+        shown(engines.len(), all_engines, "engines"),
+        shown(groups.len(), all_groups, "groups"),
+        sample_sizes(bars.iter().map(|bar| bar.case), Metric::E2e),
         token_remark(report),
     ];
     (!panels.is_empty()).then(|| Figure {
         name: "engine_comparison",
-        title: "Engines side by side".to_owned(),
+        title: "Engine comparison".to_owned(),
         subtitle: subtitle(report, &remarks),
         legend: engines.iter().enumerate().map(entry).chain(invalid).collect(),
         side: Side::Top,
@@ -69,7 +72,7 @@ struct Bar<'a> {
     case: &'a CaseReport,
 }
 
-fn unique(cases: &[&CaseReport], name: impl Fn(&CaseReport) -> String) -> Vec<String> {
+fn unique_names(cases: &[&CaseReport], name: impl Fn(&CaseReport) -> String) -> Vec<String> {
     let mut names: Vec<String> = Vec::new();
     for name in cases.iter().map(|case| name(case)) {
         if !names.contains(&name) {
@@ -79,54 +82,37 @@ fn unique(cases: &[&CaseReport], name: impl Fn(&CaseReport) -> String) -> Vec<St
     names
 }
 
-fn panel(
-    (title, metric, share): (&str, Metric, Option<f64>),
-    bars: &[Bar],
-    (engines, groups): (usize, &[String]),
-) -> Option<Panel> {
+fn panel(topic: &(&str, Metric, Option<f64>), bars: &[Bar], engines: usize, groups: &[String]) -> Option<Panel> {
+    let &(title, metric, share) = topic;
     let value = |case: &CaseReport| match share {
         Some(share) => case.distributions.get(&metric)?.quantile(share),
         None => case.scalars.get(&metric).copied(),
     };
-    let seen: Vec<(&Bar, f64)> =
-        bars.iter().filter_map(|bar| Some((bar, value(bar.case).filter(|own| own.is_finite())?))).collect();
+    let values: Vec<(&Bar, f64)> =
+        bars.iter().filter_map(|bar| Some((bar, value(bar.case).filter(|value| value.is_finite())?))).collect();
     let unit = if share.is_some() {
-        SpanUnit::of(seen.iter().map(|own| own.1))
+        TimeUnit::for_values(values.iter().map(|(_, value)| *value))
     } else {
-        SpanUnit { name: metric.unit().symbol(), factor: 1.0 }
+        TimeUnit { name: metric.unit().symbol(), factor: 1.0 }
     };
-    let width = FILLED / engines as f64;
+    let width = FILLED_SHARE / engines as f64;
     let cell = |(bar, value): &(&Bar, f64)| {
-        let left = bar.group as f64 + (1.0 - FILLED) / 2.0 + bar.engine as f64 * width;
+        let left = bar.group as f64 + (1.0 - FILLED_SHARE) / 2.0 + bar.engine as f64 * width;
         let color = if bar.case.is_invalid() { MUTED } else { category(bar.engine, engines) };
         Cell { x: (left, left + width * 0.94), y: (0.0, value * unit.factor), color }
     };
     let ticks = groups.iter().enumerate().map(|(index, name)| (index as f64 + 0.5, name.clone())).collect();
     let x = Axis { title: String::new(), low: 0.0, high: groups.len() as f64, log: false, ticks };
-    let y = Axis::from_zero(unit.name, seen.iter().map(|own| own.1 * unit.factor));
-    let marks = vec![Mark::Cells(seen.iter().map(cell).collect())];
-    (!seen.is_empty()).then(|| Panel { title: title.to_owned(), x, y, marks })
+    let y = Axis::from_zero(unit.name, values.iter().map(|(_, value)| value * unit.factor));
+    let marks = vec![Mark::Cells(values.iter().map(cell).collect())];
+    (!values.is_empty()).then(|| Panel { title: title.to_owned(), x, y, marks })
 }
 
 #[cfg(test)]
-pub(in crate::chart) mod tests {
+mod tests {
     use super::*;
-    use crate::fixture::{case, report_of, sweep};
-    use llmscen_core::labels::{Labels, Scalar};
-
-    /// So many engines under one load, each slower than the one before.
-    pub fn engines(count: u32) -> Report {
-        let of = |index: u32| {
-            let mut own = case(8);
-            own.id = format!("url=http://10.0.0.7:{}/v1", 8000 + index);
-            own.labels = Labels(vec![("target.url".into(), Scalar::Text(format!("http://10.0.0.7:{}/v1", 8000 + index)))]);
-            for distribution in own.distributions.values_mut() {
-                distribution.quantiles.iter_mut().for_each(|value| *value *= 1.0 + 0.3 * f64::from(index));
-            }
-            own
-        };
-        report_of((0..count).map(of).collect(), Default::default(), 0)
-    }
+    use crate::fixture::{case, engines, report_of, sweep};
+    use llmscen_core::labels::Scalar;
 
     fn heights(figure: &Figure, panel: usize) -> Vec<f64> {
         let Mark::Cells(cells) = &figure.panels[panel].marks[0] else { panic!() };
@@ -146,7 +132,7 @@ pub(in crate::chart) mod tests {
     }
 
     #[test]
-    fn bars_of_other_swept_fields_stand_in_groups() {
+    fn other_swept_keys_form_groups_of_bars() {
         let mut report = engines(2);
         let mut longer = report.cases.clone();
         for (cases, tokens) in [(&mut report.cases, 128), (&mut longer, 512)] {

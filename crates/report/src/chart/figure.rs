@@ -1,4 +1,4 @@
-//! A figure as data: what is drawn, before anything is drawn.
+//! A chart as data, before it is drawn.
 
 use crate::chart::axis::Axis;
 use crate::chart::style::Stroke;
@@ -12,19 +12,19 @@ pub struct Figure {
     pub name: &'static str,
     /// Title.
     pub title: String,
-    /// Scenario, what is left out, how to read it.
+    /// Scenario, what is omitted, how to read the chart.
     pub subtitle: String,
-    /// Legend, empty where the panels explain themselves.
+    /// Legend; empty if the panels need none.
     pub legend: Vec<Entry>,
-    /// Where the legend stands.
+    /// Position of the legend.
     pub side: Side,
     /// The panels, row by row.
     pub panels: Vec<Panel>,
-    /// Panels in a row.
+    /// Panels per row.
     pub columns: usize,
 }
 
-/// Where the legend stands: outside the plot in any case.
+/// Position of the legend, outside the plots.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
     /// In a row under the subtitle.
@@ -33,23 +33,23 @@ pub enum Side {
     Right,
 }
 
-/// A line of the legend.
+/// An entry of the legend.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Entry {
-    /// Words.
+    /// Text.
     pub label: String,
-    /// Its sign.
+    /// Symbol.
     pub swatch: Swatch,
 }
 
 impl Entry {
-    /// An entry.
+    /// An entry with its symbol.
     pub fn new(label: impl Into<String>, swatch: Swatch) -> Entry {
         Entry { label: label.into(), swatch }
     }
 }
 
-/// The sign of a legend entry.
+/// The symbol of a legend entry.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Swatch {
     /// A line.
@@ -67,17 +67,17 @@ pub enum Swatch {
 /// One plot.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Panel {
-    /// Title; the vertical axis' title follows it.
+    /// Title, followed by the title of the vertical axis.
     pub title: String,
     /// Horizontal axis.
     pub x: Axis,
     /// Vertical axis.
     pub y: Axis,
-    /// Marks, the first ones lowest.
+    /// Marks, in drawing order.
     pub marks: Vec<Mark>,
 }
 
-/// One thing drawn in a panel, in data units.
+/// A mark of a panel, in data units.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Mark {
     /// A line from point to point.
@@ -89,24 +89,24 @@ pub enum Mark {
     /// A circle around each point; the radius in logical pixels.
     Rings(Series, RGBColor, f64),
     /// A cross at each point.
-    Saltires(Series, RGBColor),
-    /// A cross above each time, at the upper edge.
-    Crosses(Vec<f64>, RGBColor),
-    /// A shaded area between two lines over the same places: `(x, low, high)`.
+    DiagonalCrosses(Series, RGBColor),
+    /// A cross at each time, at the upper edge.
+    EdgeCrosses(Vec<f64>, RGBColor),
+    /// A shaded area between two lines: `(x, low, high)`.
     Area(Vec<(f64, f64, f64)>, RGBColor),
-    /// Filled rectangles without gaps: the heat map.
+    /// Filled rectangles without gaps.
     Cells(Vec<Cell>),
-    /// Words beside points, at this corner where they fit; what would cover the words of an earlier point is left out.
-    Words(Vec<(f64, f64, String)>, Corner),
+    /// Labels beside points, if possible at this corner; a label that would cover an earlier one is omitted.
+    Labels(Vec<(f64, f64, String)>, Corner),
     /// A shaded span of the horizontal axis.
     Band(f64, f64, RGBColor),
-    /// A vertical line at a value, over the whole height.
-    Upright(f64, Stroke),
-    /// A horizontal line at a value, over the whole width.
-    Level(f64, Stroke),
+    /// A vertical line at a value, over the full height.
+    VerticalLine(f64, Stroke),
+    /// A horizontal line at a value, over the full width.
+    HorizontalLine(f64, Stroke),
 }
 
-/// Where words stand beside their point, best.
+/// The preferred position of a label beside its point.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Corner {
     /// To the right and above.
@@ -118,21 +118,20 @@ pub enum Corner {
 /// A filled rectangle, in data units.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Cell {
-    /// From where to where on the horizontal axis.
+    /// Range on the horizontal axis.
     pub x: (f64, f64),
-    /// Likewise on the vertical one.
+    /// Range on the vertical axis.
     pub y: (f64, f64),
-    /// Colour.
+    /// Color.
     pub color: RGBColor,
 }
 
-/// At most about `room` points, so that a long run draws no slower than a short one: each bin keeps its least and its
-/// greatest value, hence every spike.
-pub fn thin(points: &[(f64, f64)], room: usize) -> Series {
-    if points.len() <= room {
+/// Reduces a series to about `max_points`: each bin keeps its least and its greatest value, so that every spike stays.
+pub fn downsample(points: &[(f64, f64)], max_points: usize) -> Series {
+    if points.len() <= max_points {
         return points.to_vec();
     }
-    let size = points.len().div_ceil((room / 2).max(1));
+    let size = points.len().div_ceil((max_points / 2).max(1));
     points.chunks(size).flat_map(extremes).collect()
 }
 
@@ -149,14 +148,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn thinning_keeps_every_spike_and_the_order() {
+    fn downsampling_keeps_every_spike_and_the_order() {
         let mut points: Series = (0..100_000).map(|index| (f64::from(index), 1.0)).collect();
         points[77_777].1 = 50.0;
         points[5].1 = -3.0;
-        let thinned = thin(&points, 2000);
-        assert!(thinned.len() <= 2000, "{}", thinned.len());
-        assert!(thinned.contains(&(77_777.0, 50.0)) && thinned.contains(&(5.0, -3.0)));
-        assert!(thinned.windows(2).all(|pair| pair[0].0 <= pair[1].0));
-        assert_eq!(thin(&points[..10], 2000), points[..10]);
+        let reduced = downsample(&points, 2000);
+        assert!(reduced.len() <= 2000, "{}", reduced.len());
+        assert!(reduced.contains(&(77_777.0, 50.0)) && reduced.contains(&(5.0, -3.0)));
+        assert!(reduced.windows(2).all(|pair| pair[0].0 <= pair[1].0));
+        assert_eq!(downsample(&points[..10], 2000), points[..10]);
     }
 }

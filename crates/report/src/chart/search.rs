@@ -1,33 +1,34 @@
-//! Each limit's metric over the searched load: a sign for each probe, the limit, the edge and the answer.
+//! A capacity search: each objective's metric over load, with the probes, the limit, the pass/fail boundary and the result.
 
-use crate::chart::axis::Axis;
+use crate::chart::axis::{Axis, TimeUnit, scaled};
 use crate::chart::figure::{Entry, Figure, Mark, Panel, Side, Swatch};
-use crate::chart::limit::{SpanUnit, scaled};
 use crate::chart::pick::{shown, subtitle};
 use crate::chart::style::{ALARM, INK, MAIN, MUTED, RANGE, Stroke};
-use crate::format::{percent, title};
-use crate::search::{Outcome, Standing, answer, axis, outcome, place, sentence, standing};
+use crate::format::{check_title, percent};
+use crate::search::{ProbeVerdict, SearchOutcome, found_load, label_prefix, probe_verdict, search_outcome, sentence, varied_key};
 use llmscen_core::check::{Ruling, Subject, Verdict};
 use llmscen_core::report::{Report, Series};
 use llmscen_core::search::{Goal, ProbeReport, SearchReport};
 use llmscen_core::units::Unit;
 
-/// Limits drawn of one search, and searches, at the most.
-const ROOM: (usize, usize) = (4, 6);
-/// From this spread on the vertical axis is logarithmic, as in the charts over load.
-const SPREAD: f64 = 30.0;
+/// The most objectives drawn per search.
+const MAX_OBJECTIVES: usize = 4;
+/// The most searches of a chart.
+const MAX_SEARCHES: usize = 6;
+/// The vertical axis is logarithmic from this ratio of values on, as in the charts over load.
+const LOG_RATIO: f64 = 30.0;
 
-/// The chart; None where there was no search, or nothing to draw of it.
+/// The chart; None without a search that has data.
 pub fn figure(report: &Report) -> Option<Figure> {
     let rows: Vec<(&SearchReport, Vec<Panel>)> = report.searches.iter().map(|search| (search, panels(report, search))).collect();
     let drawn: Vec<&(&SearchReport, Vec<Panel>)> = rows.iter().filter(|(_, panels)| !panels.is_empty()).collect();
-    let searches: Vec<&SearchReport> = drawn.iter().take(ROOM.1).map(|(search, _)| *search).collect();
-    let panels: Vec<Panel> = drawn.iter().take(ROOM.1).flat_map(|(_, panels)| panels.iter().cloned()).collect();
+    let searches: Vec<&SearchReport> = drawn.iter().take(MAX_SEARCHES).map(|(search, _)| *search).collect();
+    let panels: Vec<Panel> = drawn.iter().take(MAX_SEARCHES).flat_map(|(_, panels)| panels.iter().cloned()).collect();
     let wide = drawn.first()?.1.len();
     Some(Figure {
         name: "search",
         title: "Capacity search".to_owned(),
-        subtitle: subtitle(report, &remarks(report, (&searches, drawn.len()))),
+        subtitle: subtitle(report, &remarks(report, &searches, drawn.len())),
         legend: legend(report, &searches),
         side: Side::Top,
         columns: if searches.len() == 1 { wide.min(2) } else { wide },
@@ -35,178 +36,193 @@ pub fn figure(report: &Report) -> Option<Figure> {
     })
 }
 
-/// What was found, where there is room for it, and what is left out.
-fn remarks(report: &Report, (searches, all): (&[&SearchReport], usize)) -> Vec<String> {
-    let found = if let [only] = searches { sentence(report, only) } else { shown(searches.len(), all, "searches") };
-    let limits = searches.first().map(|search| (subjects(search).len(), wanted(search))).unwrap_or_default();
-    let unsound = searches.iter().flat_map(|search| &search.probes).filter(|probe| outcome(probe) == Outcome::Invalid).count();
-    let unsound = if unsound > 0 { format!("invalid probes left out: {unsound}") } else { String::new() };
-    vec![found, shown(limits.0, limits.1, "limits"), unsound]
+/// The result of a single search, and what is omitted. `all`: the number of searches with data.
+fn remarks(report: &Report, searches: &[&SearchReport], all: usize) -> Vec<String> {
+    let result = if let [only] = searches { sentence(report, only) } else { shown(searches.len(), all, "searches") };
+    let objectives = searches
+        .first()
+        .map_or_else(String::new, |search| shown(shown_objectives(search).len(), other_objectives(search).count(), "objectives"));
+    let invalid =
+        searches.iter().flat_map(|search| &search.probes).filter(|probe| probe_verdict(probe) == ProbeVerdict::Invalid).count();
+    let invalid = if invalid > 0 { format!("invalid probes omitted: {invalid}") } else { String::new() };
+    vec![result, objectives, invalid]
 }
 
-fn valid(search: &SearchReport) -> impl Iterator<Item = &ProbeReport> {
-    search.probes.iter().filter(|probe| outcome(probe) != Outcome::Invalid)
+fn valid_probes(search: &SearchReport) -> impl Iterator<Item = &ProbeReport> {
+    search.probes.iter().filter(|probe| probe_verdict(probe) != ProbeVerdict::Invalid)
 }
 
-/// Whether a limit is about what the search makes large, and so is drawn as that.
-fn sought(search: &SearchReport, verdict: &Verdict) -> bool {
+/// Whether an objective is the goodput that the search maximizes, which has a panel of its own.
+fn is_maximized(search: &SearchReport, verdict: &Verdict) -> bool {
     search.spec.goal == Goal::Goodput && matches!(verdict.check.subject, Subject::Goodput(_))
 }
 
-fn verdicts(search: &SearchReport) -> impl Iterator<Item = (usize, &Verdict)> {
+fn other_objectives(search: &SearchReport) -> impl Iterator<Item = (usize, &Verdict)> {
     let first = search.probes.first().map(|probe| probe.verdicts.as_slice()).unwrap_or_default();
-    first.iter().enumerate().filter(|(_, verdict)| !sought(search, verdict))
+    first.iter().enumerate().filter(|(_, verdict)| !is_maximized(search, verdict))
 }
 
-/// How many limits could be drawn.
-fn wanted(search: &SearchReport) -> usize {
-    verdicts(search).count()
-}
-
-/// The limits that are drawn: where there are too many, those that most probes broke.
-fn subjects(search: &SearchReport) -> Vec<usize> {
-    let broken = |index: usize| {
-        let rulings = valid(search).filter_map(|probe| probe.verdicts.get(index));
-        rulings.filter(|verdict| verdict.ruling == Ruling::Fail).count()
+/// The indexes of the objectives that are drawn: if there are too many, those that most probes failed.
+fn shown_objectives(search: &SearchReport) -> Vec<usize> {
+    let failures = |index: usize| {
+        let verdicts = valid_probes(search).filter_map(|probe| probe.verdicts.get(index));
+        verdicts.filter(|verdict| verdict.ruling == Ruling::Fail).count()
     };
-    let mut all: Vec<usize> = verdicts(search).map(|(index, _)| index).collect();
-    all.sort_by_key(|index| std::cmp::Reverse(broken(*index)));
-    all.truncate(ROOM.0 - usize::from(search.spec.goal == Goal::Goodput));
+    let mut all: Vec<usize> = other_objectives(search).map(|(index, _)| index).collect();
+    all.sort_by_key(|index| std::cmp::Reverse(failures(*index)));
+    all.truncate(MAX_OBJECTIVES - usize::from(search.spec.goal == Goal::Goodput));
     all.sort_unstable();
     all
 }
 
-/// One thing over the load: its words, its unit, its limit, and its value at each probe that measured the server.
+/// A quantity over load, with its value at each valid probe.
 struct Topic<'a> {
     title: String,
     unit: Unit,
     limit: Option<f64>,
-    seen: Vec<(&'a ProbeReport, f64)>,
+    values: Vec<(&'a ProbeReport, f64)>,
 }
 
 fn topics(search: &SearchReport) -> Vec<Topic<'_>> {
-    let seen = |value: &dyn Fn(&ProbeReport) -> Option<f64>| {
-        let found = valid(search).filter_map(|probe| Some((probe, value(probe)?)));
+    let values = |value: &dyn Fn(&ProbeReport) -> Option<f64>| {
+        let found = valid_probes(search).filter_map(|probe| Some((probe, value(probe)?)));
         found.filter(|(_, value)| value.is_finite() && *value >= 0.0).collect()
     };
     let goodput = (search.spec.goal == Goal::Goodput).then(|| Topic {
         title: "goodput".to_owned(),
         unit: Unit::RequestsPerSecond,
         limit: None,
-        // What ran short of its time has no rate to be held against the others.
-        seen: seen(&|probe| probe.goodput.filter(|_| !probe.hopeless)),
+        // The rate of a probe that was stopped early is not comparable.
+        values: values(&|probe| probe.goodput.filter(|_| !probe.hopeless)),
     });
     let limit = |index: usize| {
         let verdict = search.probes.first()?.verdicts.get(index)?;
-        let seen = seen(&|probe| probe.verdicts.get(index)?.observed);
-        Some(Topic { title: title(&verdict.check), unit: verdict.check.subject.unit(), limit: Some(verdict.check.limit), seen })
+        let values = values(&|probe| probe.verdicts.get(index)?.observed);
+        Some(Topic {
+            title: check_title(&verdict.check),
+            unit: verdict.check.subject.unit(),
+            limit: Some(verdict.check.limit),
+            values,
+        })
     };
-    goodput.into_iter().chain(subjects(search).into_iter().filter_map(limit)).collect()
+    goodput.into_iter().chain(shown_objectives(search).into_iter().filter_map(limit)).collect()
 }
 
 fn panels(report: &Report, search: &SearchReport) -> Vec<Panel> {
     let topics = topics(search);
-    let loads: Vec<f64> = topics.iter().flat_map(|topic| topic.seen.iter().map(|(probe, _)| probe.load)).collect();
-    let all: Vec<f64> = loads.iter().copied().chain(answer(report, search)).collect();
-    let (name, unit) = axis(&search.spec);
+    let loads: Vec<f64> = topics.iter().flat_map(|topic| topic.values.iter().map(|(probe, _)| probe.load)).collect();
+    let all: Vec<f64> = loads.iter().copied().chain(found_load(report, search)).collect();
+    let (name, unit) = varied_key(&search.spec);
     let name = if unit.is_empty() { name } else { format!("{name} ({unit})") };
     let x = Axis::loads(name, &all);
-    let drawn = topics.iter().filter(|topic| !topic.seen.is_empty());
-    drawn.map(|topic| panel(report, search, (topic, x.clone()))).collect()
+    let drawn = topics.iter().filter(|topic| !topic.values.is_empty());
+    drawn.map(|topic| panel(report, search, topic, x.clone())).collect()
 }
 
-fn panel(report: &Report, search: &SearchReport, (topic, x): (&Topic, Axis)) -> Panel {
-    let values = || topic.seen.iter().map(|(_, value)| *value).chain(topic.limit);
+fn panel(report: &Report, search: &SearchReport, topic: &Topic, x: Axis) -> Panel {
+    let values = || topic.values.iter().map(|(_, value)| *value).chain(topic.limit);
     let (unit, factor) = match topic.unit {
-        Unit::Millis => (SpanUnit::of(values()).name, SpanUnit::of(values()).factor),
+        Unit::Millis => (TimeUnit::for_values(values()).name, TimeUnit::for_values(values()).factor),
         Unit::Share => ("%", 100.0),
         other => (other.symbol(), 1.0),
     };
     let all: Vec<f64> = values().map(|value| value * factor).collect();
-    let points = |wanted: &dyn Fn(&ProbeReport) -> bool| -> Series {
-        let found = topic.seen.iter().filter(|(probe, _)| wanted(probe)).map(|(probe, value)| (probe.load, *value));
+    let points = |is_shown: &dyn Fn(&ProbeReport) -> bool| -> Series {
+        let found = topic.values.iter().filter(|(probe, _)| is_shown(probe)).map(|(probe, value)| (probe.load, *value));
         scaled(&found.collect::<Series>(), 1.0, factor)
     };
-    let mut marks = range(report, search, &x).into_iter().collect::<Vec<_>>();
-    marks.extend(topic.limit.map(|limit| Mark::Level(limit * factor, Stroke::dashed(ALARM))));
-    marks.extend(answer(report, search).map(|answer| Mark::Upright(answer, Stroke::solid(INK).thin())));
-    marks.push(Mark::Line(scaled(&latest(topic), 1.0, factor), Stroke::solid(MUTED).thin()));
-    for (kind, color) in kinds(search) {
-        marks.push(Mark::Dots(points(&|probe| !probe.hopeless && kind.is_none_or(|kind| outcome(probe) == kind)), color, 3.5));
+    let mut marks = interval_mark(report, search, &x).into_iter().collect::<Vec<_>>();
+    marks.extend(topic.limit.map(|limit| Mark::HorizontalLine(limit * factor, Stroke::dashed(ALARM))));
+    marks.extend(found_load(report, search).map(|load| Mark::VerticalLine(load, Stroke::solid(INK).thin())));
+    marks.push(Mark::Line(scaled(&latest_probes(topic), 1.0, factor), Stroke::solid(MUTED).thin()));
+    for (kind, color) in probe_colors(search) {
+        marks.push(Mark::Dots(
+            points(&|probe| !probe.hopeless && kind.is_none_or(|kind| probe_verdict(probe) == kind)),
+            color,
+            3.5,
+        ));
     }
-    marks.push(Mark::Saltires(points(&|probe| probe.hopeless), ALARM));
-    let [held, failed] = edge(search);
-    let ends = [(held, Outcome::Held), (failed, Outcome::Failed)];
-    let at_edge = |probe: &ProbeReport| ends.contains(&(Some(probe.load), outcome(probe)));
-    marks.push(Mark::Rings(points(&at_edge), INK, 7.0));
-    Panel { title: format!("{}{}", place(search), topic.title), x, y: Axis::fit(unit, &all, SPREAD), marks }
+    marks.push(Mark::DiagonalCrosses(points(&|probe| probe.hopeless), ALARM));
+    let [passing, failing] = boundary(search);
+    let ends = [(passing, ProbeVerdict::Pass), (failing, ProbeVerdict::Fail)];
+    let at_boundary = |probe: &ProbeReport| ends.contains(&(Some(probe.load), probe_verdict(probe)));
+    marks.push(Mark::Rings(points(&at_boundary), INK, 7.0));
+    Panel { title: format!("{}{}", label_prefix(search), topic.title), x, y: Axis::fit(unit, &all, LOG_RATIO), marks }
 }
 
-/// What the dots are told apart by: where the highest goodput is sought, nothing holds or fails.
-fn kinds(search: &SearchReport) -> Vec<(Option<Outcome>, plotters::style::RGBColor)> {
+/// The colors of the probes by verdict. A search for the highest goodput has no pass or fail.
+fn probe_colors(search: &SearchReport) -> Vec<(Option<ProbeVerdict>, plotters::style::RGBColor)> {
     match search.spec.goal {
-        Goal::Slo => vec![(Some(Outcome::Open), MUTED), (Some(Outcome::Failed), ALARM), (Some(Outcome::Held), MAIN)],
+        Goal::Slo => {
+            vec![(Some(ProbeVerdict::Inconclusive), MUTED), (Some(ProbeVerdict::Fail), ALARM), (Some(ProbeVerdict::Pass), MAIN)]
+        }
         Goal::Goodput => vec![(None, MAIN)],
     }
 }
 
-/// The latest whole probe of each load, by rising load.
-fn latest(topic: &Topic) -> Series {
-    let whole = topic.seen.iter().filter(|(probe, _)| !probe.hopeless);
-    let mut points: Series = whole.map(|(probe, value)| (probe.load, *value)).rev().collect();
+/// The latest complete probe of each load, by rising load.
+fn latest_probes(topic: &Topic) -> Series {
+    let complete = topic.values.iter().filter(|(probe, _)| !probe.hopeless);
+    let mut points: Series = complete.map(|(probe, value)| (probe.load, *value)).rev().collect();
     points.sort_by(|a, b| a.0.total_cmp(&b.0));
     points.dedup_by_key(|(load, _)| *load);
     points
 }
 
-/// The greatest load that held, and the least that failed: of each only those at which no probe says otherwise.
-fn edge(search: &SearchReport) -> [Option<f64>; 2] {
+/// The highest passing and the lowest failing load, without loads whose probes contradict each other.
+fn boundary(search: &SearchReport) -> [Option<f64>; 2] {
     if search.spec.goal == Goal::Goodput {
         return [None, None];
     }
-    let only = |wanted: Outcome, other: Outcome| {
-        let spoken = move |load: f64| valid(search).any(|probe| probe.load == load && outcome(probe) == other);
-        valid(search).filter(move |probe| outcome(probe) == wanted && !spoken(probe.load)).map(|probe| probe.load)
+    let loads = |verdict: ProbeVerdict, opposite: ProbeVerdict| {
+        let is_contradicted =
+            move |load: f64| valid_probes(search).any(|probe| probe.load == load && probe_verdict(probe) == opposite);
+        valid_probes(search)
+            .filter(move |probe| probe_verdict(probe) == verdict && !is_contradicted(probe.load))
+            .map(|probe| probe.load)
     };
-    let held = only(Outcome::Held, Outcome::Failed).reduce(f64::max);
-    [held, only(Outcome::Failed, Outcome::Held).reduce(f64::min)]
+    let passing = loads(ProbeVerdict::Pass, ProbeVerdict::Fail).reduce(f64::max);
+    [passing, loads(ProbeVerdict::Fail, ProbeVerdict::Pass).reduce(f64::min)]
 }
 
-/// The interval, where it has a width, and either a probability or an answer within it.
-fn range(report: &Report, search: &SearchReport, x: &Axis) -> Option<Mark> {
+/// The interval of the result, if it has a width and either a probability or a result.
+fn interval_mark(report: &Report, search: &SearchReport, x: &Axis) -> Option<Mark> {
     let (low, high) = search.finding.interval;
     let low = low.unwrap_or(x.low);
-    let told = search.finding.mass.is_some() || answer(report, search).is_some();
-    (told && low < high).then_some(Mark::Band(low, high, RANGE))
+    let has_interval = search.finding.mass.is_some() || found_load(report, search).is_some();
+    (has_interval && low < high).then_some(Mark::Band(low, high, RANGE))
 }
 
 fn legend(report: &Report, searches: &[&SearchReport]) -> Vec<Entry> {
-    let any = |wanted: &dyn Fn(&ProbeReport) -> bool| searches.iter().any(|search| valid(search).any(wanted));
-    let of = |kind| any(&|probe| outcome(probe) == kind && !probe.hopeless);
-    let edges = searches.iter().any(|search| edge(search).iter().any(Option::is_some));
-    let sought = searches.iter().any(|search| search.spec.goal == Goal::Goodput);
-    let answers: Vec<f64> = searches.iter().filter_map(|search| answer(report, search)).collect();
-    let named = match (answers.as_slice(), searches) {
-        ([answer], [only]) => {
-            let word = if standing(report, only) == Standing::Settled { "answer" } else { "nearest so far" };
-            format!("{word} {answer}{}", axis(&only.spec).1)
+    let any = |is_kind: &dyn Fn(&ProbeReport) -> bool| searches.iter().any(|search| valid_probes(search).any(is_kind));
+    let has_verdict = |kind| any(&|probe| probe_verdict(probe) == kind && !probe.hopeless);
+    let has_boundary = searches.iter().any(|search| boundary(search).iter().any(Option::is_some));
+    let is_goodput = searches.iter().any(|search| search.spec.goal == Goal::Goodput);
+    let results: Vec<f64> = searches.iter().filter_map(|search| found_load(report, search)).collect();
+    let result_label = match (results.as_slice(), searches) {
+        ([load], [only]) => {
+            let word = if search_outcome(report, only) == SearchOutcome::Converged { "result" } else { "best estimate" };
+            format!("{word} {load}{}", varied_key(&only.spec).1)
         }
-        _ => "answer".to_owned(),
+        _ => "result".to_owned(),
     };
-    let ranged = searches.iter().any(|search| search.finding.mass.is_some() || answer(report, search).is_some());
+    let has_interval = searches.iter().any(|search| search.finding.mass.is_some() || found_load(report, search).is_some());
     let mass = searches.iter().find_map(|search| search.finding.mass).map(|mass| format!("{} ", percent(mass)));
     let entries = [
-        (sought, Entry::new("probe", Swatch::Dot(MAIN))),
-        (!sought && of(Outcome::Held), Entry::new("probe that held", Swatch::Dot(MAIN))),
-        (!sought && of(Outcome::Failed), Entry::new("that failed", Swatch::Dot(ALARM))),
-        (!sought && of(Outcome::Open), Entry::new("undecided", Swatch::Dot(MUTED))),
+        (is_goodput, Entry::new("probe", Swatch::Dot(MAIN))),
+        (!is_goodput && has_verdict(ProbeVerdict::Pass), Entry::new("passed", Swatch::Dot(MAIN))),
+        (!is_goodput && has_verdict(ProbeVerdict::Fail), Entry::new("failed", Swatch::Dot(ALARM))),
+        (!is_goodput && has_verdict(ProbeVerdict::Inconclusive), Entry::new("inconclusive", Swatch::Dot(MUTED))),
         (any(&|probe| probe.hopeless), Entry::new("failed, stopped early", Swatch::Cross(ALARM))),
-        (edges, Entry::new("edge: greatest load that held, least that failed", Swatch::Ring(INK))),
-        (searches.iter().any(|search| wanted(search) > 0), Entry::new("limit", Swatch::Line(Stroke::dashed(ALARM)))),
-        (!answers.is_empty(), Entry::new(named, Swatch::Line(Stroke::solid(INK).thin()))),
-        (ranged, Entry::new(format!("{}interval", mass.unwrap_or_default()), Swatch::Shade(RANGE))),
+        (has_boundary, Entry::new("boundary: highest passing and lowest failing load", Swatch::Ring(INK))),
+        (
+            searches.iter().any(|search| other_objectives(search).next().is_some()),
+            Entry::new("limit", Swatch::Line(Stroke::dashed(ALARM))),
+        ),
+        (!results.is_empty(), Entry::new(result_label, Swatch::Line(Stroke::solid(INK).thin()))),
+        (has_interval, Entry::new(format!("{}interval", mass.unwrap_or_default()), Swatch::Shade(RANGE))),
     ];
-    entries.into_iter().filter(|(there, _)| *there).map(|(_, entry)| entry).collect()
+    entries.into_iter().filter(|(is_shown, _)| *is_shown).map(|(_, entry)| entry).collect()
 }
 
 #[cfg(test)]

@@ -1,10 +1,10 @@
-//! One look for every chart: sizes, colours, strokes. Lengths are in logical pixels; a PNG has two dots a pixel.
+//! Colors, strokes and font sizes of all charts. Lengths are in logical pixels.
 
 use plotters::style::RGBColor;
 
 /// Text and axes.
 pub const INK: RGBColor = RGBColor(0x22, 0x26, 0x2b);
-/// Titles of lesser rank and tick labels.
+/// Subtitles and tick labels.
 pub const MUTED: RGBColor = RGBColor(0x5f, 0x67, 0x70);
 /// Grid lines.
 pub const GRID: RGBColor = RGBColor(0xe4, 0xe7, 0xea);
@@ -12,19 +12,19 @@ pub const GRID: RGBColor = RGBColor(0xe4, 0xe7, 0xea);
 pub const FRAME: RGBColor = RGBColor(0xa7, 0xae, 0xb5);
 /// Warm-up.
 pub const SHADE: RGBColor = RGBColor(0xee, 0xf0, 0xf3);
-/// An interval of values.
+/// A confidence interval.
 pub const RANGE: RGBColor = RGBColor(0xd9, 0xe8, 0xf3);
 /// Limits and failures.
 pub const ALARM: RGBColor = RGBColor(0xd5, 0x5e, 0x00);
-/// What is not decided.
-pub const DOUBT: RGBColor = RGBColor(0x7a, 0x5c, 0x00);
-/// What everything is drawn on.
-pub const PAPER: RGBColor = RGBColor(0xff, 0xff, 0xff);
+/// An inconclusive verdict.
+pub const INCONCLUSIVE: RGBColor = RGBColor(0x7a, 0x5c, 0x00);
+/// The background.
+pub const BACKGROUND: RGBColor = RGBColor(0xff, 0xff, 0xff);
 /// A single series, and the first of several.
 pub const MAIN: RGBColor = RGBColor(0x00, 0x72, 0xb2);
 
-/// Okabe and Ito, "Color Universal Design" (2008), without its yellow, which white swallows, and without the red that
-/// limits and failures own.
+/// Okabe and Ito, "Color Universal Design" (2008), without its yellow, which is invisible on white, and without the red of
+/// limits and failures.
 const CATEGORIES: [RGBColor; 6] = [
     MAIN,
     RGBColor(0xe6, 0x9f, 0x00),
@@ -34,38 +34,38 @@ const CATEGORIES: [RGBColor; 6] = [
     RGBColor(0x22, 0x26, 0x2b),
 ];
 
-/// Viridis (Smith and van der Walt, 2015) up to the last shade that stands out from white.
+/// Viridis (Smith and van der Walt, 2015) without its lightest shades, which are invisible on white.
 const RAMP: [(f64, f64, f64); 5] =
     [(68.0, 1.0, 84.0), (59.0, 82.0, 139.0), (33.0, 145.0, 140.0), (94.0, 201.0, 98.0), (170.0, 205.0, 40.0)];
 
-/// Colours for the quantiles p50, p90, p99.
+/// Colors for the quantiles p50, p90, p99.
 pub const QUANTILES: [RGBColor; 3] = [MAIN, CATEGORIES[1], CATEGORIES[3]];
 
-/// Colour `index` of `count` things without an order: distinct hues while they last, then a ramp.
+/// Color `index` of `count` unordered items: distinct hues for up to six, otherwise a ramp.
 pub fn category(index: usize, count: usize) -> RGBColor {
     if count <= CATEGORIES.len() { CATEGORIES[index % CATEGORIES.len()] } else { ramp(index, count) }
 }
 
-/// Colour `index` of `count` things in an order, dark to light; equal in lightness steps for the colour-blind too.
+/// Color `index` of `count` ordered items, dark to light in equal lightness steps.
 pub fn ramp(index: usize, count: usize) -> RGBColor {
-    let place = if count < 2 { 0.0 } else { index as f64 / (count - 1) as f64 } * (RAMP.len() - 1) as f64;
-    let from = (place.floor() as usize).min(RAMP.len() - 2);
-    let (a, b, t) = (RAMP[from], RAMP[from + 1], place - from as f64);
+    let position = if count < 2 { 0.0 } else { index as f64 / (count - 1) as f64 } * (RAMP.len() - 1) as f64;
+    let from = (position.floor() as usize).min(RAMP.len() - 2);
+    let (a, b, t) = (RAMP[from], RAMP[from + 1], position - from as f64);
     let mix = |a: f64, b: f64| (a + (b - a) * t).round() as u8;
     RGBColor(mix(a.0, b.0), mix(a.1, b.1), mix(a.2, b.2))
 }
 
-/// Bands of percentiles around a median, from the widest to the narrowest.
+/// Percentile bands around a median, from the widest to the narrowest.
 pub const FAN: [RGBColor; 3] = [RGBColor(0xdb, 0xe9, 0xf4), RGBColor(0xb3, 0xd1, 0xe8), RGBColor(0x80, 0xb4, 0xd9)];
 
 /// How a line is drawn.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Stroke {
-    /// Colour.
+    /// Color.
     pub color: RGBColor,
     /// Width.
     pub width: f64,
-    /// Lengths of dash and gap; None: solid.
+    /// Length of dash and gap; None: solid.
     pub dash: Option<(f64, f64)>,
 }
 
@@ -80,12 +80,12 @@ impl Stroke {
         Stroke { color, width: 1.5, dash: Some((5.0, 4.0)) }
     }
 
-    /// The same line, as fine as a grid.
+    /// The line with the width of a grid line.
     pub fn hair(self) -> Stroke {
         Stroke { width: 1.0, ..self }
     }
 
-    /// The same line, thinner.
+    /// The line, thinner.
     pub fn thin(self) -> Stroke {
         Stroke { width: 1.25, ..self }
     }
@@ -98,7 +98,7 @@ pub struct Face {
     pub size: f64,
     /// Semi-bold instead of regular.
     pub bold: bool,
-    /// Colour.
+    /// Color.
     pub color: RGBColor,
 }
 
@@ -108,12 +108,12 @@ pub const TITLE: Face = Face { size: 19.0, bold: true, color: INK };
 pub const SUBTITLE: Face = Face { size: 13.0, bold: false, color: MUTED };
 /// The title of a panel.
 pub const PANEL: Face = Face { size: 13.0, bold: true, color: INK };
-/// Axis titles and what follows a panel's title.
+/// Axis titles.
 pub const AXIS: Face = Face { size: 12.5, bold: false, color: MUTED };
 /// Tick labels.
 pub const TICK: Face = Face { size: 12.0, bold: false, color: MUTED };
-/// Words on a ribbon.
-pub const RIBBON: Face = Face { size: 12.5, bold: true, color: PAPER };
+/// Text on a ribbon.
+pub const RIBBON: Face = Face { size: 12.5, bold: true, color: BACKGROUND };
 /// Legend entries.
 pub const LEGEND: Face = Face { size: 12.5, bold: false, color: INK };
 
@@ -122,12 +122,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn colours_of_one_chart_differ() {
+    fn colors_of_one_chart_differ() {
         for count in 1..=12 {
-            let colours: Vec<RGBColor> = (0..count).map(|index| category(index, count)).collect();
-            for (index, colour) in colours.iter().enumerate() {
-                assert!(!colours[..index].contains(colour), "{index} of {count}");
-                assert_ne!(*colour, ALARM);
+            let colors: Vec<RGBColor> = (0..count).map(|index| category(index, count)).collect();
+            for (index, color) in colors.iter().enumerate() {
+                assert!(!colors[..index].contains(color), "{index} of {count}");
+                assert_ne!(*color, ALARM);
             }
         }
     }

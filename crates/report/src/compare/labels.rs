@@ -1,29 +1,30 @@
-//! The words and figures that all forms of a comparison share.
+//! Texts shared by all output formats of a comparison.
 
-use crate::format::{ABSENT, against, number, percent};
-use llmscen_core::compare::Effect;
-use llmscen_core::compare::{Comparison, Contrast, Finding, Run, Span};
+use crate::format::{ABSENT, against, counted, number, percent};
+use llmscen_core::compare::{Comparison, Contrast, Effect, Finding, Run, Span};
 use llmscen_core::report::RunVerdict;
 
-/// Characters of a folder in a legend.
-const ROOM: usize = 36;
+/// The longest folder in a legend, in characters.
+const MAX_FOLDER: usize = 36;
 
-/// `ttft.p95 ↓`: the arrow says which way is better.
+/// `ttft.p95 ↓`: the arrow is the direction of better values.
 pub(super) fn measure(contrast: &Contrast) -> String {
     format!("{} {}", contrast.measure, if contrast.measure.metric.higher_is_better() { "↑" } else { "↓" })
 }
 
-/// The two values, in as many digits as tell them apart.
+/// The values of base and candidate, with as many digits as they need to differ.
 pub(super) fn values(contrast: &Contrast) -> [String; 2] {
-    let (base, other, unit) = (contrast.base.value, contrast.other.value, contrast.measure.metric.unit());
-    let beside = |value: Option<f64>, it: Option<f64>| against(value, it.or(value).unwrap_or(0.0), unit);
-    [beside(base, other), beside(other, base)]
+    let unit = contrast.measure.metric.unit();
+    let base = contrast.base.value;
+    let candidate = contrast.other.value;
+    let format = |value: Option<f64>, other: Option<f64>| against(value, other.or(value).unwrap_or(0.0), unit);
+    [format(base, candidate), format(candidate, base)]
 }
 
 /// `+12.3%`, or `+1.20 pp` for a share.
 pub(super) fn change(contrast: &Contrast) -> String {
     match (contrast.difference, contrast.ratio, contrast.base.value.zip(contrast.other.value)) {
-        (Some(span), _, _) => points(span.value),
+        (Some(span), _, _) => percentage_points(span.value),
         (_, Some(span), _) => relative(span.value),
         (_, _, Some((base, other))) if base != 0.0 => relative(other / base),
         _ => ABSENT.to_owned(),
@@ -32,15 +33,15 @@ pub(super) fn change(contrast: &Contrast) -> String {
 
 /// The interval of the change.
 pub(super) fn interval(contrast: &Contrast) -> String {
-    let told = |span: Span, form: fn(f64) -> String| format!("{} … {}", form(span.low), form(span.high));
+    let format = |span: Span, bound: fn(f64) -> String| format!("{} … {}", bound(span.low), bound(span.high));
     match (contrast.difference, contrast.ratio) {
-        (Some(span), _) => told(span, points),
-        (_, Some(span)) => told(span, relative),
+        (Some(span), _) => format(span, percentage_points),
+        (_, Some(span)) => format(span, relative),
         _ => ABSENT.to_owned(),
     }
 }
 
-/// A ratio as a change: `+12.3%`; from ten times on as it is: `×12.3`.
+/// A ratio as a change: `+12.3%`; from 10 on as a factor: `×12.3`.
 pub(super) fn relative(ratio: f64) -> String {
     let change = (ratio - 1.0) * 100.0;
     match () {
@@ -50,7 +51,7 @@ pub(super) fn relative(ratio: f64) -> String {
     }
 }
 
-fn points(difference: f64) -> String {
+fn percentage_points(difference: f64) -> String {
     if difference == 0.0 { "0 pp".to_owned() } else { format!("{:+.2} pp", difference * 100.0) }
 }
 
@@ -65,61 +66,62 @@ pub(super) fn probability(p: Option<f64>) -> String {
 
 /// `medium (δ +0.41)`.
 pub(super) fn effect(effect: Option<Effect>) -> String {
-    let Some(own) = effect else { return ABSENT.to_owned() };
-    let sign = if matches!(own, Effect::CliffsDelta(_)) { 'δ' } else { 'h' };
-    format!("{} ({sign} {:+.2})", own.magnitude().name(), own.value() + 0.0)
+    let Some(effect) = effect else { return ABSENT.to_owned() };
+    let sign = if matches!(effect, Effect::CliffsDelta(_)) { 'δ' } else { 'h' };
+    format!("{} ({sign} {:+.2})", effect.magnitude().name(), effect.value() + 0.0)
 }
 
-/// `1 regression, 2 within tolerance, 0 better, 9 no more than noise, 1 unknown`.
+/// `1 regression, 2 worse within tolerance, 0 improved, 9 not significant, 1 not tested`.
 pub(super) fn counts(comparison: &Comparison) -> String {
     let count = |finding| comparison.count(finding);
-    let regressions = count(Finding::Regression);
-    let unknown = count(Finding::Unknown);
-    let unknown = if unknown > 0 { format!(", {unknown} unknown") } else { String::new() };
+    let untested = match count(Finding::Unknown) {
+        0 => String::new(),
+        untested => format!(", {untested} not tested"),
+    };
     format!(
-        "{regressions} regression{}, {} within tolerance, {} better, {} no more than noise{unknown}",
-        if regressions == 1 { "" } else { "s" },
+        "{}, {} worse within tolerance, {} improved, {} not significant{untested}",
+        counted(count(Finding::Regression), "regression"),
         count(Finding::Within),
         count(Finding::Better),
         count(Finding::Noise)
     )
 }
 
-/// By what it was decided.
+/// The tests and thresholds of the comparison.
 pub(super) fn rule(comparison: &Comparison) -> String {
     let level = percent(comparison.confidence);
     let how = match comparison.tests {
-        1 => "one test, which needs no correction".to_owned(),
+        1 => "one test, no correction needed".to_owned(),
         tests => format!("p adjusted for {tests} tests: {}", comparison.correction.name()),
     };
     let alpha = ((1.0 - comparison.confidence) * 1e6).round() / 1e6;
     let least = percent(comparison.max_regression);
-    let replicated = replicated(comparison).map(|words| format!("; {words}")).unwrap_or_default();
+    let replicated = replicated_test(comparison).map(|text| format!(". {text}")).unwrap_or_default();
     format!(
-        "{how}; more than noise is p < {alpha}, a change is that and more than {least}; intervals at {level}, each by itself{replicated}"
+        "{how}. Significant: p < {alpha}. Regression: significant and worse by more than {least}. Intervals: {level}, unadjusted{replicated}"
     )
 }
 
-/// By what sides of several runs are compared: `Welch's test on one value per run: A 3, B 3`. None where each has one.
-fn replicated(comparison: &Comparison) -> Option<String> {
+/// The test for sides of several runs: `Welch's test on the logarithm of one value per run: A 3, B 3`. None if each side has one run.
+fn replicated_test(comparison: &Comparison) -> Option<String> {
     let all: Vec<u32> = (0..comparison.sides.len()).map(|side| comparison.replicates(side)).collect();
     if all.iter().all(|count| *count == 0) {
         return None;
     }
     let restarted = comparison.runs.iter().any(|run| run.report.cases.iter().any(|case| case.restarted));
     let unit = if restarted { "run or round on a restarted server" } else { "run" };
-    let test = if all.iter().all(|count| *count > 1) { "Welch's test" } else { "prediction interval of one more run" };
+    let test = if all.iter().all(|count| *count > 1) { "Welch's test" } else { "Prediction interval of one more run" };
     let each: Vec<String> =
         comparison.sides.iter().zip(&all).map(|(label, count)| format!("{label} {}", (*count).max(1))).collect();
     Some(format!("{test} on the logarithm of one value per {unit}: {}", each.join(", ")))
 }
 
-/// What sides of one run each cannot show.
-pub(super) fn single(comparison: &Comparison) -> Option<String> {
-    let one = |own: &Contrast| own.base.replicates == 0 && own.other.replicates == 0;
-    let single = !comparison.contrasts.is_empty() && comparison.contrasts.iter().all(one);
-    single.then(|| {
-        "one run per side: differences under about 5 % may be the restart of the server, not the change; \
+/// A warning if every side has a single run.
+pub(super) fn single_run_warning(comparison: &Comparison) -> Option<String> {
+    let is_single = |contrast: &Contrast| contrast.base.replicates == 0 && contrast.other.replicates == 0;
+    let all_single = !comparison.contrasts.is_empty() && comparison.contrasts.iter().all(is_single);
+    all_single.then(|| {
+        "one run per side: differences below about 5 % may come from restarting the server; \
          compare several runs with --base and --candidate"
             .to_owned()
     })
@@ -135,7 +137,7 @@ pub(super) fn verdict(comparison: &Comparison) -> &'static str {
     }
 }
 
-/// The verdict that a run had.
+/// The verdict of a run.
 pub(super) fn run_verdict(run: &Run) -> &'static str {
     match run.report.verdict {
         _ if run.report.manifest.interrupted => "interrupted",
@@ -147,15 +149,15 @@ pub(super) fn run_verdict(run: &Run) -> &'static str {
     }
 }
 
-/// The label of the side that a contrast is of.
+/// The label of a side.
 pub(super) fn label(comparison: &Comparison, side: usize) -> &str {
     comparison.sides.get(side).map_or("", String::as_str)
 }
 
-/// The end of a folder's path, which tells runs apart and fits into a legend.
-pub fn ended(folder: &str) -> String {
+/// The last two parts of a path, cut at their beginning to fit into a legend.
+pub fn short_folder(folder: &str) -> String {
     let parts: Vec<&str> = folder.split('/').filter(|part| !part.is_empty()).collect();
     let last = parts.get(parts.len().saturating_sub(2)..).unwrap_or_default().join("/");
-    let long = last.chars().count().saturating_sub(ROOM);
+    let long = last.chars().count().saturating_sub(MAX_FOLDER);
     if long > 0 { format!("…{}", last.chars().skip(long + 1).collect::<String>()) } else { last }
 }

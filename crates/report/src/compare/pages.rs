@@ -1,19 +1,19 @@
-//! compare.md and compare.html. The HTML page needs no network, and looks like report.html.
+//! compare.md and compare.html, which shares its style and scripts with report.html.
 
 use crate::compare::{labels, notes, tables};
-use crate::format::{code, prose};
+use crate::format::{code, counted, prose};
 use crate::html::{BASE_SCRIPT, STYLE, render};
-use crate::table::rich_html;
+use crate::table::prose_html;
 use crate::{Chart, ViewError, markdown as report_markdown};
 use llmscen_core::compare::{Comparison, Contrast, Finding};
 use serde::Serialize;
 
-/// Cases up to which their tables are unfolded.
-const OPEN_CASES: usize = 4;
+/// With more cases, their tables are folded.
+const MAX_UNFOLDED_CASES: usize = 4;
 
 const TEMPLATE: &str = include_str!("page.html");
 
-/// compare.md, with links to these charts as `charts/<name>.png`.
+/// compare.md with links to the charts as `charts/<name>.png`.
 pub fn markdown(comparison: &Comparison, charts: &[Chart]) -> String {
     let name = comparison.runs.first().map(|run| prose(&run.report.manifest.name)).unwrap_or_default();
     let mut text = format!(
@@ -38,7 +38,7 @@ pub fn markdown(comparison: &Comparison, charts: &[Chart]) -> String {
     }
     text += "## All metrics by case\n\n";
     let ids = compared_cases(comparison);
-    let folded = ids.len() > OPEN_CASES;
+    let folded = ids.len() > MAX_UNFOLDED_CASES;
     ids.into_iter().for_each(|id| text += &case_markdown(comparison, id, folded));
     let signals = tables::signals(comparison).markdown();
     if !signals.is_empty() {
@@ -49,9 +49,10 @@ pub fn markdown(comparison: &Comparison, charts: &[Chart]) -> String {
 }
 
 fn case_markdown(comparison: &Comparison, id: &str, folded: bool) -> String {
-    let (scope, contrasts) = (scopes(comparison, id), contrasts_of_case(comparison, id));
+    let scope = describe_case_by_run(comparison, id);
+    let contrasts = contrasts_of_case(comparison, id);
     let regressions = contrasts.iter().filter(|contrast| contrast.finding == Finding::Regression).count();
-    let flag = if regressions > 0 { format!(" — regressions: {regressions}") } else { String::new() };
+    let flag = if regressions > 0 { format!(": {}", counted(regressions, "regression")) } else { String::new() };
     let table = tables::contrasts(comparison, &contrasts, false).markdown();
     let html = id.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
     match folded {
@@ -64,41 +65,42 @@ fn contrasts_of_case<'a>(comparison: &'a Comparison, id: &str) -> Vec<&'a Contra
     comparison.contrasts.iter().filter(|contrast| contrast.case == id).collect()
 }
 
-/// The significant changes: regressions first, the greatest change first.
+/// The significant changes: regressions first, then by size.
 fn significant(comparison: &Comparison) -> Vec<&Contrast> {
-    let sure = |own: &&Contrast| !matches!(own.finding, Finding::Noise | Finding::Unknown);
-    let mut own: Vec<&Contrast> = comparison.contrasts.iter().filter(sure).collect();
-    let size = |own: &Contrast| (own.finding != Finding::Regression, -own.worsening().unwrap_or(0.0).abs());
-    own.sort_by(|a, b| size(a).0.cmp(&size(b).0).then(size(a).1.total_cmp(&size(b).1)));
-    own
+    let is_significant = |contrast: &&Contrast| !matches!(contrast.finding, Finding::Noise | Finding::Unknown);
+    let mut changes: Vec<&Contrast> = comparison.contrasts.iter().filter(is_significant).collect();
+    let is_regression = |contrast: &Contrast| contrast.finding == Finding::Regression;
+    let size = |contrast: &Contrast| contrast.worsening().unwrap_or(0.0).abs();
+    changes.sort_by(|a, b| is_regression(b).cmp(&is_regression(a)).then(size(b).total_cmp(&size(a))));
+    changes
 }
 
-/// The cases that were compared, in their order.
+/// The ids of the compared cases, in their order.
 fn compared_cases(comparison: &Comparison) -> Vec<&str> {
     let mut ids: Vec<&str> = Vec::new();
-    for own in &comparison.contrasts {
-        if !ids.contains(&own.case.as_str()) {
-            ids.push(&own.case);
+    for contrast in &comparison.contrasts {
+        if !ids.contains(&contrast.case.as_str()) {
+            ids.push(&contrast.case);
         }
     }
     ids
 }
 
 /// What a case measured in each run: `A: 300 of 300 ok, 12.4 req/s · B: …`.
-fn scopes(comparison: &Comparison, id: &str) -> String {
-    let of = comparison.runs.iter().filter_map(|run| {
+fn describe_case_by_run(comparison: &Comparison, id: &str) -> String {
+    let descriptions = comparison.runs.iter().filter_map(|run| {
         let case = run.report.cases.iter().find(|case| case.id == id)?;
-        Some(format!("{}: {}", run.label, notes::scope(case)))
+        Some(format!("{}: {}", run.label, notes::describe_case(case)))
     });
-    of.collect::<Vec<_>>().join(" · ")
+    descriptions.collect::<Vec<_>>().join(" · ")
 }
 
-/// By what it was decided, and how its figures read.
+/// The tests, and how to read the columns.
 fn explanation(comparison: &Comparison) -> String {
     format!(
-        "↓ less is better, ↑ more is better. {}. Effect sizes: Cliff's δ of the requests' or gaps' values (negligible under 0.147, \
-         small under 0.33, medium under 0.474: Romano and others, 2006) and Cohen's h of shares (0.2, 0.5, 0.8: Cohen, 1988); positive \
-         where the base has less. A change of a share is in percentage points (pp).",
+        "↓ lower is better, ↑ higher is better. {}. Effect sizes: Cliff's δ of values of requests or gaps (negligible below 0.147, \
+         small below 0.33, medium below 0.474: Romano and others, 2006) and Cohen's h of shares (0.2, 0.5, 0.8: Cohen, 1988). They are \
+         positive if the candidate has the greater values. A change of a share is in percentage points (pp).",
         labels::rule(comparison)
     )
 }
@@ -110,9 +112,9 @@ struct Page {
     tone: &'static str,
     counts: String,
     changes: String,
-    pictures: Vec<Picture>,
+    charts: Vec<ChartSvg>,
     cases: Vec<Section>,
-    open: bool,
+    unfolded: bool,
     signals: String,
     notes: Vec<String>,
     explanation: String,
@@ -123,7 +125,7 @@ struct Page {
 }
 
 #[derive(Serialize)]
-struct Picture {
+struct ChartSvg {
     title: String,
     svg: String,
 }
@@ -142,17 +144,17 @@ struct Environment {
     table: String,
 }
 
-/// compare.html with these charts, which must have been drawn as SVG.
+/// compare.html with the charts, which must have been drawn as SVG.
 ///
 /// # Errors
-/// [`ViewError::Template`] where the template cannot be rendered.
+/// [`ViewError::Template`] if the template cannot be rendered.
 pub fn html(comparison: &Comparison, charts: &[Chart]) -> Result<String, ViewError> {
     let runs = || comparison.runs.iter();
     let section = |id: &str| {
         let contrasts = contrasts_of_case(comparison, id);
         Section {
             id: id.to_owned(),
-            scope: scopes(comparison, id),
+            scope: describe_case_by_run(comparison, id),
             regressions: contrasts.iter().filter(|contrast| contrast.finding == Finding::Regression).count(),
             table: tables::contrasts(comparison, &contrasts, false).html("Metrics of the case"),
         }
@@ -168,11 +170,11 @@ pub fn html(comparison: &Comparison, charts: &[Chart]) -> Result<String, ViewErr
         tone: tone(comparison),
         counts: labels::counts(comparison) + ".",
         changes: tables::contrasts(comparison, &significant(comparison), true).html("Significant changes"),
-        pictures: charts.iter().map(|chart| Picture { title: chart.title.clone(), svg: chart.svg.clone() }).collect(),
-        open: cases.len() <= OPEN_CASES,
+        charts: charts.iter().map(|chart| ChartSvg { title: chart.title.clone(), svg: chart.svg.clone() }).collect(),
+        unfolded: cases.len() <= MAX_UNFOLDED_CASES,
         cases,
         signals: tables::signals(comparison).html("Server and GPU"),
-        notes: notes::notes(comparison).iter().map(|note| rich_html(note)).collect(),
+        notes: notes::notes(comparison).iter().map(|note| prose_html(note)).collect(),
         explanation: explanation(comparison),
         runs: tables::runs(comparison).html("Runs"),
         environments: environments.collect(),
@@ -195,40 +197,40 @@ fn tone(comparison: &Comparison) -> &'static str {
 mod tests {
     use super::*;
     use crate::chart::comparison_charts;
-    use crate::compare::fixture::{comparison, doubtful};
+    use crate::fixture::comparison::{comparison, doubtful};
 
     fn page(comparison: &Comparison) -> String {
         html(comparison, &comparison_charts(comparison).unwrap()).unwrap()
     }
 
     #[test]
-    fn the_verdict_comes_first_and_then_what_changed() {
-        let seen = page(&comparison(2, 2));
-        assert!(seen.contains("<span class=\"badge fail\">REGRESSION</span>"), "{}", &seen[..400]);
+    fn the_verdict_is_followed_by_the_changes() {
+        let html = page(&comparison(2, 2));
+        assert!(html.contains("<span class=\"badge fail\">REGRESSION</span>"), "{}", &html[..400]);
         let order = ["badge fail", "id=\"changes\"", "id=\"charts\"", "id=\"cases\"", "id=\"notes\"", "id=\"environment\""];
-        let places: Vec<usize> = order.iter().map(|part| seen.find(part).unwrap_or_else(|| panic!("{part}"))).collect();
-        assert!(places.windows(2).all(|pair| pair[0] < pair[1]), "{places:?}");
-        assert_eq!(seen.matches("<svg ").count(), comparison_charts(&comparison(2, 2)).unwrap().len());
-        let changes = &seen[places[1]..places[2]];
-        assert_eq!(changes.matches("<tr data-case=").count(), 18, "16 regressions and 2 that are better");
+        let positions: Vec<usize> = order.iter().map(|part| html.find(part).unwrap_or_else(|| panic!("{part}"))).collect();
+        assert!(positions.windows(2).all(|pair| pair[0] < pair[1]), "{positions:?}");
+        assert_eq!(html.matches("<svg ").count(), comparison_charts(&comparison(2, 2)).unwrap().len());
+        let changes = &html[positions[1]..positions[2]];
+        assert_eq!(changes.matches("<tr data-case=").count(), 18, "16 regressions and 2 improvements");
     }
 
     #[test]
-    fn the_page_asks_for_nothing_and_runs_no_foreign_word() {
-        let mut own = doubtful();
+    fn the_page_loads_nothing_and_text_never_becomes_script() {
+        let mut comparison = doubtful();
         let attack = "</script><script>alert(1)</script><img src=x onerror=alert(2)>";
-        own.runs[1].folder = attack.into();
-        own.runs[1].report.manifest.machine.host = attack.into();
-        own.notes.push(attack.into());
-        for contrast in &mut own.contrasts {
+        comparison.runs[1].folder = attack.into();
+        comparison.runs[1].report.manifest.machine.host = attack.into();
+        comparison.notes.push(attack.into());
+        for contrast in &mut comparison.contrasts {
             contrast.case = attack.into();
         }
-        let seen = page(&own);
-        assert!(seen.contains("default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:"));
+        let html = page(&comparison);
+        assert!(html.contains("default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:"));
         for foreign in [" src=", "<link", "@import", "url(", "fetch(", "<script>alert", "<img"] {
-            assert!(!seen.replace(" src=x", "").contains(foreign), "{foreign}");
+            assert!(!html.replace(" src=x", "").contains(foreign), "{foreign}");
         }
-        assert!(seen.contains("badge invalid") && seen.contains("&lt;script&gt;alert(1)"));
+        assert!(html.contains("badge invalid") && html.contains("&lt;script&gt;alert(1)"));
     }
 
     #[test]

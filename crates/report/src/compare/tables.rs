@@ -1,4 +1,4 @@
-//! The tables of a comparison: its runs, its contrasts, and what was sampled of server and GPU.
+//! The tables of a comparison: runs, contrasts, and telemetry of server and GPU.
 
 use crate::compare::labels;
 use crate::format::{optional, percent};
@@ -9,7 +9,7 @@ use llmscen_core::signal::Signal;
 use llmscen_core::units::Unit;
 use serde_json::{Map, Value, json};
 
-/// The runs.
+/// The table of the runs.
 pub(super) fn runs(comparison: &Comparison) -> Table {
     let columns = vec![
         Column::text().documents("Run").terminal("RUN", 0),
@@ -45,9 +45,9 @@ fn run_emphasis(run: &Run) -> Emphasis {
     }
 }
 
-/// These contrasts; in documents with their case where it does not stand above the table.
+/// The table of contrasts. `with_case`: whether Markdown and HTML show the case, which is otherwise above the table.
 pub(super) fn contrasts(comparison: &Comparison, contrasts: &[&Contrast], with_case: bool) -> Table {
-    // With two sides every row has the same run, and a terminal may leave it out.
+    // With two sides every row has the same run, so a narrow terminal drops the column.
     let has_several_runs = comparison.sides.len() > 2;
     let interval = format!("{} interval", percent(comparison.confidence));
     let case = Column::text().terminal("CASE", 0).key("case");
@@ -64,7 +64,7 @@ pub(super) fn contrasts(comparison: &Comparison, contrasts: &[&Contrast], with_c
         Column::number().key("base_low"),
         Column::number().key("base_high"),
         Column::number().key("base_n"),
-        Column::number().documents("Candidate").terminal("RUN'S", 0).key("value"),
+        Column::number().documents("Candidate").terminal("CANDIDATE", 0).key("value"),
         Column::number().key("low"),
         Column::number().key("high"),
         Column::number().key("n"),
@@ -105,15 +105,15 @@ fn contrast_row(comparison: &Comparison, contrast: &Contrast) -> Row {
         Cell::raw(json!(metric.unit().symbol().replace('%', "share"))),
         Cell::raw(json!(if metric.higher_is_better() { "higher" } else { "lower" })),
         Cell::prose(labels::label(comparison, contrast.run)),
-        Cell::figure(base, contrast.base.value).of("", "base"),
+        Cell::figure(base, contrast.base.value).with_stat("", "base"),
         bound(contrast.base.bounds, |bounds| bounds.0),
         bound(contrast.base.bounds, |bounds| bounds.1),
         Cell::count(contrast.base.n),
-        Cell::figure(other, contrast.other.value).of("", "other"),
+        Cell::figure(other, contrast.other.value).with_stat("", "other"),
         bound(contrast.other.bounds, |bounds| bounds.0),
         bound(contrast.other.bounds, |bounds| bounds.1),
         Cell::count(contrast.other.n),
-        Cell::figure(labels::change(contrast), contrast.ratio.map(|span| span.value)).of("", "ratio").emphasized(emphasis),
+        Cell::figure(labels::change(contrast), contrast.ratio.map(|span| span.value)).with_stat("", "ratio").emphasized(emphasis),
         span(contrast.ratio, |span| span.low),
         span(contrast.ratio, |span| span.high),
         span(contrast.difference, |span| span.value),
@@ -121,7 +121,9 @@ fn contrast_row(comparison: &Comparison, contrast: &Contrast) -> Row {
         span(contrast.difference, |span| span.high),
         Cell::figure(labels::interval(contrast), None::<f64>),
         Cell::number(contrast.p),
-        Cell::figure(p_adjusted.clone(), contrast.p_adjusted).of("", "p_adjusted").in_markdown(p_adjusted.replace('<', "&lt;")),
+        Cell::figure(p_adjusted.clone(), contrast.p_adjusted)
+            .with_stat("", "p_adjusted")
+            .in_markdown(p_adjusted.replace('<', "&lt;")),
         Cell::prose(&labels::effect(contrast.effect)).with_value(contrast.effect.map(|effect| effect.value())),
         Cell::raw(json!(contrast.effect.map(|effect| effect.magnitude().name()))),
         match contrast.finding {
@@ -133,7 +135,7 @@ fn contrast_row(comparison: &Comparison, contrast: &Contrast) -> Row {
     Row::new(cells).case(&contrast.case).metric(&contrast.measure.to_string())
 }
 
-/// The runs, every measure of every case, and what it comes to. `width`: columns of the terminal, None where there is none.
+/// The runs, every measure of every case, the verdict and the rule. `width`: of the terminal in characters; None: not a terminal.
 pub fn table(comparison: &Comparison, width: Option<usize>, color: bool) -> String {
     let screen = Screen { width, color };
     let verdict = labels::verdict(comparison);
@@ -154,52 +156,53 @@ pub fn table(comparison: &Comparison, width: Option<usize>, color: bool) -> Stri
     )
 }
 
-/// One row per contrast; `delimiter` is a comma or a tab. Values that do not exist are empty.
+/// One row per contrast; `delimiter` is a comma or a tab. Missing values are empty.
 pub fn separated(comparison: &Comparison, delimiter: u8) -> String {
     let all: Vec<&Contrast> = comparison.contrasts.iter().collect();
-    // Writing into memory does not fail.
+    // Writing into memory cannot fail.
     contrasts(comparison, &all, true).csv(delimiter).unwrap_or_default()
 }
 
-/// The means of a signal in a case, run by run; None where a run has none.
+/// The means of a signal in a case by run; None if a run has none.
 struct SignalMeans<'a> {
     case: &'a str,
     signal: Signal,
     means: Vec<Option<f64>>,
 }
 
-/// Those that the base has, and at least one other run.
+/// The signals of server and GPU that the base and at least one other run have.
 fn signal_means(comparison: &Comparison) -> Vec<SignalMeans<'_>> {
     let Some((base, others)) = comparison.runs.split_first() else { return Vec::new() };
-    let mean = |case: &CaseReport, signal| case.telemetry.signals.get(&signal).and_then(|own| own.mean);
-    let of = |case: &'_ CaseReport, signal| {
-        let same = |run: &Run| mean(run.report.cases.iter().find(|own| own.id == case.id)?, signal);
-        let means: Vec<Option<f64>> = [mean(case, signal)].into_iter().chain(others.iter().map(same)).collect();
+    let mean = |case: &CaseReport, signal| case.telemetry.signals.get(&signal).and_then(|values| values.mean);
+    let means_by_run = |case: &'_ CaseReport, signal| {
+        let other_mean = |run: &Run| mean(run.report.cases.iter().find(|other| other.id == case.id)?, signal);
+        let means: Vec<Option<f64>> = [mean(case, signal)].into_iter().chain(others.iter().map(other_mean)).collect();
         (means.first()?.is_some() && means.iter().flatten().count() > 1).then_some(means)
     };
-    let told = || Signal::ALL.iter().copied().filter(|signal| ["server", "gpu"].contains(&signal.scope()));
-    let cases = base.report.cases.iter().flat_map(|case| told().map(move |signal| (case, signal)));
-    cases.filter_map(|(case, signal)| Some(SignalMeans { case: &case.id, signal, means: of(case, signal)? })).collect()
+    let compared = || Signal::ALL.iter().copied().filter(|signal| ["server", "gpu"].contains(&signal.scope()));
+    let cases = base.report.cases.iter().flat_map(|case| compared().map(move |signal| (case, signal)));
+    cases.filter_map(|(case, signal)| Some(SignalMeans { case: &case.id, signal, means: means_by_run(case, signal)? })).collect()
 }
 
-/// The same for programs; shares are 0..=1.
+/// The means as JSON; shares are 0..=1.
 pub(super) fn signals_json(comparison: &Comparison) -> Value {
-    let line = |own: SignalMeans<'_>| {
+    let object = |row: SignalMeans<'_>| {
         let labels = comparison.runs.iter().map(|run| run.label.clone());
-        let means: Map<String, Value> = labels.zip(own.means).map(|(label, mean)| (label, json!(mean))).collect();
-        let unit = if own.signal.unit() == Unit::Share { "share" } else { own.signal.unit().symbol() };
-        json!({ "case": own.case, "signal": own.signal.name(), "unit": unit, "means": means })
+        let means: Map<String, Value> = labels.zip(row.means).map(|(label, mean)| (label, json!(mean))).collect();
+        let unit = if row.signal.unit() == Unit::Share { "share" } else { row.signal.unit().symbol() };
+        json!({ "case": row.case, "signal": row.signal.name(), "unit": unit, "means": means })
     };
-    signal_means(comparison).into_iter().map(line).collect()
+    signal_means(comparison).into_iter().map(object).collect()
 }
 
-/// The means of server and GPU, side by side.
+/// The table of the means by run.
 pub(super) fn signals(comparison: &Comparison) -> Table {
     let means = comparison.runs.iter().map(|run| Column::number().documents(&run.label));
     let columns = ["Case", "Signal"].map(|head| Column::text().documents(head)).into_iter().chain(means).collect();
-    let row = |own: SignalMeans<'_>| {
-        let means = own.means.iter().map(|mean| Cell::figure(optional(*mean, own.signal.unit()), *mean));
-        Row::new([Cell::code(own.case), Cell::code(own.signal.name())].into_iter().chain(means).collect())
+    let row = |signal_means: SignalMeans<'_>| {
+        let SignalMeans { case, signal, means } = signal_means;
+        let means = means.iter().map(|mean| Cell::figure(optional(*mean, signal.unit()), *mean));
+        Row::new([Cell::code(case), Cell::code(signal.name())].into_iter().chain(means).collect())
     };
     Table::new(columns, signal_means(comparison).into_iter().map(row).collect())
 }
@@ -207,11 +210,11 @@ pub(super) fn signals(comparison: &Comparison) -> Table {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::compare::fixture::comparison;
+    use crate::fixture::comparison::comparison;
     use llmscen_core::telemetry::SignalStat;
 
     #[test]
-    fn signals_that_both_have_stand_side_by_side() {
+    fn signals_of_both_runs_are_compared() {
         let mut both = comparison(1, 2);
         assert_eq!((signals(&both).rows.len(), signals_json(&both)), (0, json!([])));
         let stat = |mean| SignalStat { n: 1, mean: Some(mean), ..SignalStat::default() };
@@ -222,13 +225,10 @@ mod tests {
             case.telemetry.signals.insert(Signal::HostCpu, stat(mean));
         }
         both.runs[0].report.cases[0].telemetry.signals.insert(Signal::GpuPower, stat(300.0));
-        let told = signals_json(&both);
-        let [line] = told.as_array().unwrap().as_slice() else { panic!("{told}") };
-        assert_eq!(
-            (&line["case"], &line["signal"], &line["unit"]),
-            (&json!(id), &json!("server.kv_cache_usage"), &json!("share"))
-        );
-        assert_eq!((&line["means"]["A"], &line["means"]["B"]), (&json!(0.25), &json!(0.5)));
+        let json = signals_json(&both);
+        let [row] = json.as_array().unwrap().as_slice() else { panic!("{json}") };
+        assert_eq!((&row["case"], &row["signal"], &row["unit"]), (&json!(id), &json!("server.kv_cache_usage"), &json!("share")));
+        assert_eq!((&row["means"]["A"], &row["means"]["B"]), (&json!(0.25), &json!(0.5)));
         assert!(signals(&both).markdown().contains(&format!("| `{id}` | `server.kv_cache_usage` | 25% | 50% |")));
     }
 }

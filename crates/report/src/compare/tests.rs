@@ -1,9 +1,9 @@
-use super::fixture::{comparison, doubtful};
 use super::*;
 use crate::chart::Chart;
+use crate::fixture::comparison::{comparison, doubtful};
 
 #[test]
-fn the_table_says_what_it_comes_to_and_by_what() {
+fn the_table_has_the_verdict_and_the_rule() {
     let text = table(&comparison(1, 2), None, false);
     let lines: Vec<&str> = text.lines().collect();
     assert_eq!(lines[0].split_whitespace().collect::<Vec<_>>(), ["RUN", "FOLDER", "STARTED", "VERDICT", "SCENARIO"]);
@@ -17,10 +17,10 @@ fn the_table_says_what_it_comes_to_and_by_what() {
     assert_eq!(row("error_rate"), errors);
     assert!(row("ttft.p99").contains(" +12.0% n/a n/a small"), "{text}");
     assert!(
-        text.contains("REGRESSION: 8 regressions, 0 within tolerance, 1 better, 1 no more than noise, 1 unknown.\n"),
+        text.contains("REGRESSION: 8 regressions, 0 worse within tolerance, 1 improved, 1 not significant, 1 not tested.\n"),
         "{text}"
     );
-    let rule = "p adjusted for 10 tests: Holm; more than noise is p < 0.05, a change is that and more than 5%; intervals at 95%, each by itself.\n";
+    let rule = "p adjusted for 10 tests: Holm. Significant: p < 0.05. Regression: significant and worse by more than 5%. Intervals: 95%, unadjusted.\n";
     assert!(text.ends_with(rule), "{text}");
     let narrow = table(&comparison(2, 3), Some(80), false);
     let rows: Vec<&str> = narrow.lines().filter(|line| line.contains(['↓', '↑'])).collect();
@@ -29,15 +29,15 @@ fn the_table_says_what_it_comes_to_and_by_what() {
 }
 
 #[test]
-fn every_form_has_a_row_for_every_comparison() {
-    let own = comparison(2, 3);
-    assert_eq!(own.contrasts.len(), 2 * 2 * 11);
-    let csv = separated(&own, b',');
+fn every_format_has_a_row_for_every_contrast() {
+    let comparison = comparison(2, 3);
+    assert_eq!(comparison.contrasts.len(), 2 * 2 * 11);
+    let csv = separated(&comparison, b',');
     assert_eq!(csv.lines().count(), 45);
     assert!(csv.lines().skip(1).all(|line| line.split(',').count() == 24), "{csv}");
     assert!(csv.contains("concurrency=1,output_tps,tok/s,higher,C,"), "{csv}");
-    assert_eq!(separated(&own, b'\t').lines().next().unwrap().split('\t').count(), 24);
-    let json: serde_json::Value = serde_json::from_str(&json(&own).unwrap()).unwrap();
+    assert_eq!(separated(&comparison, b'\t').lines().next().unwrap().split('\t').count(), 24);
+    let json: serde_json::Value = serde_json::from_str(&json(&comparison).unwrap()).unwrap();
     let rows = json["comparisons"].as_array().unwrap();
     assert_eq!((rows.len(), json["schema"].as_str()), (44, Some(COMPARISON_SCHEMA)));
     assert_eq!((&json["verdict"], &json["tests"], &json["correction"]), (&"regression".into(), &40.into(), &"holm".into()));
@@ -52,9 +52,9 @@ fn every_form_has_a_row_for_every_comparison() {
 fn markdown_begins_with_the_verdict_and_links_the_charts() {
     let chart = Chart { name: "forest_b", title: "Change of B".into(), png: Vec::new(), svg: String::new() };
     let text = markdown(&comparison(2, 2), &[chart]);
-    assert!(text.starts_with("# REGRESSION: chat\n\n16 regressions, 0 within tolerance, 2 better"), "{text}");
+    assert!(text.starts_with("# REGRESSION: chat\n\n16 regressions, 0 worse within tolerance, 2 improved"), "{text}");
     assert!(
-        text.contains("![Change of B](charts/forest_b.png)") && text.contains("### `concurrency=1` — regressions: 8\n"),
+        text.contains("![Change of B](charts/forest_b.png)") && text.contains("### `concurrency=1`: 8 regressions\n"),
         "{text}"
     );
     for table in text.split("\n\n").filter(|block| block.starts_with('|')) {
@@ -69,59 +69,59 @@ fn markdown_begins_with_the_verdict_and_links_the_charts() {
 }
 
 #[test]
-fn whatever_differs_is_told() {
-    let own = doubtful();
-    assert!(own.invalid());
-    let notes = notes(&own);
-    for said in [
-        "B was interrupted: what there is of it is compared",
-        "B, concurrency=1: not sound: a worker thread was busy",
+fn every_difference_is_noted() {
+    let comparison = doubtful();
+    assert!(comparison.invalid());
+    let notes = notes(&comparison);
+    for expected in [
+        "B was interrupted; the comparison uses its results so far",
+        "B, concurrency=1: invalid measurement: a worker thread was busy",
         "plan of B: load.concurrency: 4 → 8",
         "plan of B: target.url: http://a → not set",
         "seed of B: 42 → 7",
         "concurrency=1: verdict inconclusive in A, invalid in B",
-        "A has a case without a counterpart: old|one",
-        "B has a case without a counterpart: new",
-        "ttft.p99 of concurrency=1 in B, ttft.p99 of concurrency=2 in B: too few values",
+        "1 case exists only in A: old|one",
+        "1 case exists only in B: new",
+        "ttft.p99 of concurrency=1 in B, ttft.p99 of concurrency=2 in B: not tested: too few",
     ] {
-        assert!(notes.iter().any(|note| note.starts_with(said)), "{said}: {notes:#?}");
+        assert!(notes.iter().any(|note| note.starts_with(expected)), "{expected}: {notes:#?}");
     }
-    assert!(notes.iter().any(|note| note.starts_with("machine of B: ") && note.contains("→ other (")), "{notes:#?}");
-    let text = markdown(&own, &[]);
+    assert!(notes.iter().any(|note| note.starts_with("host of B: ") && note.contains("→ other (")), "{notes:#?}");
+    let text = markdown(&comparison, &[]);
     assert!(text.starts_with("# INVALID") && text.contains("old\\|one"), "{text}");
-    let mut same = comparison(1, 2);
+    let mut same = crate::fixture::comparison::comparison(1, 2);
     same.runs[1] = llmscen_core::compare::Run { label: "B".into(), ..same.runs[0].clone() };
     assert!(super::notes(&same).contains(&"A and B are the same run".to_owned()));
 }
 
 #[test]
-fn a_folder_is_told_by_its_end() {
-    assert_eq!(ended("reports/chat/20260101T000000Z/"), "chat/20260101T000000Z");
-    assert_eq!((ended("a"), ended("/")), ("a".to_owned(), String::new()));
-    assert_eq!(ended(&"x".repeat(50)).chars().count(), 36);
+fn a_folder_is_shortened_to_its_end() {
+    assert_eq!(short_folder("reports/chat/20260101T000000Z/"), "chat/20260101T000000Z");
+    assert_eq!((short_folder("a"), short_folder("/")), ("a".to_owned(), String::new()));
+    assert_eq!(short_folder(&"x".repeat(50)).chars().count(), 36);
 }
 
 #[test]
-fn sides_of_several_runs_are_named_and_single_runs_are_warned_of() {
-    let alone = "one run per side: differences under about 5 % may be the restart of the server, not the change; \
+fn sides_of_several_runs_are_named_and_single_runs_have_a_warning() {
+    let warning = "one run per side: differences below about 5 % may come from restarting the server; \
                  compare several runs with --base and --candidate";
-    assert_eq!(notes(&comparison(2, 2)).iter().filter(|note| *note == alone).count(), 1);
-    let mut own = comparison(1, 4);
-    own.sides = vec!["A".into(), "B".into()];
-    for (run, (label, side)) in own.runs.iter_mut().zip([("A1", 0), ("A2", 0), ("B1", 1), ("B2", 1)]) {
+    assert_eq!(notes(&comparison(2, 2)).iter().filter(|note| *note == warning).count(), 1);
+    let mut several = comparison(1, 4);
+    several.sides = vec!["A".into(), "B".into()];
+    for (run, (label, side)) in several.runs.iter_mut().zip([("A1", 0), ("A2", 0), ("B1", 1), ("B2", 1)]) {
         (run.label, run.side) = (label.to_owned(), side);
     }
-    own.contrasts.retain(|contrast| contrast.run == 1);
-    own.contrasts.iter_mut().for_each(|contrast| (contrast.base.replicates, contrast.other.replicates) = (2, 2));
-    assert!(!notes(&own).iter().any(|note| note.starts_with("one run per side")));
-    let text = table(&own, None, false);
-    assert!(text.ends_with("each by itself; Welch's test on the logarithm of one value per run: A 2, B 2.\n"), "{text}");
+    several.contrasts.retain(|contrast| contrast.run == 1);
+    several.contrasts.iter_mut().for_each(|contrast| (contrast.base.replicates, contrast.other.replicates) = (2, 2));
+    assert!(!notes(&several).iter().any(|note| note.starts_with("one run per side")));
+    let text = table(&several, None, false);
+    assert!(text.ends_with("unadjusted. Welch's test on the logarithm of one value per run: A 2, B 2.\n"), "{text}");
     assert!(text.lines().filter(|line| line.contains('↓')).all(|line| line.contains(" B ")), "{text}");
-    let read: serde_json::Value = serde_json::from_str(&json(&own).unwrap()).unwrap();
+    let read: serde_json::Value = serde_json::from_str(&json(&several).unwrap()).unwrap();
     assert_eq!(read["sides"][1], serde_json::json!({ "label": "B", "runs": ["B1", "B2"] }));
     assert_eq!(read["comparisons"][0]["base"]["replicates"], 2);
-    for run in &mut own.runs {
+    for run in &mut several.runs {
         run.report.cases[0].restarted = true;
     }
-    assert!(table(&own, None, false).contains("one value per run or round on a restarted server: A 2, B 2."));
+    assert!(table(&several, None, false).contains("one value per run or round on a restarted server: A 2, B 2."));
 }

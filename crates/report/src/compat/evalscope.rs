@@ -1,19 +1,18 @@
-//! What `evalscope perf` leaves of each of its runs: benchmark_summary.json and benchmark_percentile.json.
+//! The files of `evalscope perf`: benchmark_summary.json and benchmark_percentile.json.
 //!
-//! It renamed its keys in 2026 (`Average latency (s)` became `Avg Latency (s)`, `TTFT (s)` became `TTFT (ms)`); dashboards
-//! of either age read these files, which hold both. Its quantiles are by nearest rank, as ours are.
+//! EvalScope renamed its keys in 2026 (`Average latency (s)` became `Avg Latency (s)`, `TTFT (s)` became `TTFT (ms)`). The files have
+//! both names, so that older and newer dashboards can read them. Quantiles are by nearest rank.
 
 use crate::ViewError;
-use crate::compat::names::{Names, slug};
-use crate::compat::spread::{Spread, rounded};
-use crate::compat::{Export, File, Measured};
+use crate::compat::measured::{SortedValues, rounded};
+use crate::compat::{Export, File, Measured, Names, slug};
 use llmscen_analysis::TimedRequest;
 use llmscen_core::metric::Metric;
 use serde::Serialize;
 use serde_json::ser::{PrettyFormatter, Serializer};
 use serde_json::{Map, Value, json};
 
-/// Two files a case.
+/// Two files per case.
 #[derive(Debug, Default)]
 pub(super) struct Evalscope {
     names: Names,
@@ -21,7 +20,7 @@ pub(super) struct Evalscope {
 
 impl Export for Evalscope {
     fn case(&mut self, case: &Measured<'_>) -> Result<Vec<File>, ViewError> {
-        let folder = self.names.fresh(&folder(case));
+        let folder = self.names.unique(&folder(case));
         let mut files = vec![file(&folder, "benchmark_summary.json", &Value::Object(summary(case)))?];
         let percentiles = percentiles(case);
         if !percentiles.is_empty() {
@@ -41,11 +40,11 @@ fn file(folder: &str, name: &str, value: &Value) -> Result<File, ViewError> {
     Ok(File { name: format!("{folder}/{name}"), bytes })
 }
 
-/// `NAME/parallel_16_number_500` or `NAME/rate_8.0_number_500`, which its report finds runs by. The name is the model's, and
-/// what else tells the case from others.
+/// `NAME/parallel_16_number_500` or `NAME/rate_8.0_number_500`, the folder names that EvalScope expects. NAME is the model with the
+/// other swept values.
 fn folder(case: &Measured<'_>) -> String {
-    let load = |path: &str| matches!(path, "load.concurrency" | "load.rate" | "load.requests" | "target.model");
-    let others = case.case.labels.0.iter().filter(|(path, _)| !load(path));
+    let is_in_name = |path: &str| matches!(path, "load.concurrency" | "load.rate" | "load.requests" | "target.model");
+    let others = case.case.labels.0.iter().filter(|(path, _)| !is_in_name(path));
     let others = others.map(|(path, value)| format!(",{}={value}", path.rsplit('.').next().unwrap_or(path)));
     let name = slug(&format!("{}{}", case.model(), others.collect::<String>()));
     let number = case.rows.len();
@@ -55,53 +54,57 @@ fn folder(case: &Measured<'_>) -> String {
     }
 }
 
-/// `--parallel`: users of a closed loop.
+/// The users of a closed loop (`--parallel`).
 fn users(case: &Measured<'_>) -> Option<u32> {
     case.case.load.shape.users()
 }
 
 fn mean(values: Vec<f64>) -> Option<f64> {
-    Spread::of(values).map(|spread| spread.mean())
+    SortedValues::new(values).map(|spread| spread.mean())
 }
 
-/// The paces that it calls TPOT.
-fn paces(case: &Measured<'_>) -> Vec<f64> {
+/// TPOT as EvalScope defines it, in milliseconds.
+fn tpots(case: &Measured<'_>) -> Vec<f64> {
     case.ok().filter_map(|row| row.pace_ms(row.get(Metric::E2eService))).collect()
 }
 
-/// Both names of a figure; the older ones had seconds where the newer ones have milliseconds. What does not exist is absent.
-struct Summary(Map<String, Value>, Map<String, Value>);
+/// The values under their new and old keys; old keys have seconds where new ones have milliseconds. Missing values are absent.
+#[derive(Default)]
+struct Summary {
+    new_keys: Map<String, Value>,
+    old_keys: Map<String, Value>,
+}
 
 impl Summary {
-    fn count(&mut self, now: &str, before: &str, value: i64) {
-        self.0.insert(now.to_owned(), json!(value));
-        if !before.is_empty() {
-            self.1.insert(before.to_owned(), json!(value));
+    fn count(&mut self, new: &str, old: &str, value: i64) {
+        self.new_keys.insert(new.to_owned(), json!(value));
+        if !old.is_empty() {
+            self.old_keys.insert(old.to_owned(), json!(value));
         }
     }
 
-    fn figure(&mut self, now: &str, before: &str, value: Option<f64>) {
+    fn figure(&mut self, new: &str, old: &str, value: Option<f64>) {
         if let Some(value) = value {
-            self.0.insert(now.to_owned(), json!(rounded(value, 4)));
-            if !before.is_empty() {
-                self.1.insert(before.to_owned(), json!(rounded(value, 4)));
+            self.new_keys.insert(new.to_owned(), json!(rounded(value, 4)));
+            if !old.is_empty() {
+                self.old_keys.insert(old.to_owned(), json!(rounded(value, 4)));
             }
         }
     }
 
-    fn millis(&mut self, now: &str, before: &str, value: Option<f64>) {
+    fn millis(&mut self, new: &str, old: &str, value: Option<f64>) {
         if let Some(value) = value {
-            self.0.insert(now.to_owned(), json!(rounded(value, 2)));
-            if !before.is_empty() {
-                self.1.insert(before.to_owned(), json!(rounded(value / 1e3, 4)));
+            self.new_keys.insert(new.to_owned(), json!(rounded(value, 2)));
+            if !old.is_empty() {
+                self.old_keys.insert(old.to_owned(), json!(rounded(value / 1e3, 4)));
             }
         }
     }
 }
 
 fn summary(case: &Measured<'_>) -> Map<String, Value> {
-    let mut out = Summary(Map::new(), Map::new());
-    let time = case.span(|row| row.sent().is_some(), |row| row.end());
+    let mut out = Summary::default();
+    let time = case.duration(|row| row.sent().is_some(), |row| row.end());
     let over = |amount: Option<f64>| amount.zip(time).map(|(amount, time)| amount / time);
     let (input, output) = (case.total(Metric::PromptTokens), case.total(Metric::OutputTokens));
     let streamed = case.ok().filter(|row| row.first_token().is_some()).count() as i64;
@@ -122,10 +125,10 @@ fn summary(case: &Measured<'_>) -> Map<String, Value> {
         let total = input.zip(output).map(|(input, output)| input + output);
         out.figure("Total Throughput (tok/s)", "Total token throughput (tok/s)", over(total));
         out.millis("Avg TTFT (ms)", "Average time to first token (s)", mean(case.values(Metric::TtftService)));
-        out.millis("Avg TPOT (ms)", "Average time per output token (s)", mean(paces(case)));
+        out.millis("Avg TPOT (ms)", "Average time per output token (s)", mean(tpots(case)));
         out.millis("Avg ITL (ms)", "Average inter-token latency (s)", mean(case.gaps()));
         out.figure("Avg Output Tokens", "Average output tokens per request", mean(case.values(Metric::OutputTokens)));
-        turns(case, &mut out);
+        add_conversation_metrics(case, &mut out);
     } else {
         let busy = case.total(Metric::E2eService).map(|millis| millis / 1e3);
         out.figure(
@@ -134,34 +137,34 @@ fn summary(case: &Measured<'_>) -> Map<String, Value> {
             input.zip(busy).map(|(input, busy)| input / busy),
         );
     }
-    out.0.extend(out.1);
-    out.0
+    out.new_keys.extend(out.old_keys);
+    out.new_keys
 }
 
-/// What it says of conversations, caches and several tokens at a time.
-fn turns(case: &Measured<'_>, out: &mut Summary) {
-    let talks = || case.ok().filter(|row| row.turns() > 1);
+/// The values about conversations, caches and speculative decoding.
+fn add_conversation_metrics(case: &Measured<'_>, out: &mut Summary) {
+    let conversations = || case.ok().filter(|row| row.turns() > 1);
     let first = |row: &&TimedRequest<'_>| row.turn() == 0;
-    out.figure("Avg Turns/Request", "", mean(talks().map(|row| f64::from(row.turn()) + 1.0).collect()));
+    out.figure("Avg Turns/Request", "", mean(conversations().map(|row| f64::from(row.turn()) + 1.0).collect()));
     let cached: Vec<_> = case.ok().filter_map(|row| row.get(Metric::CachedTokens).zip(row.prompt_tokens())).collect();
     let (hits, all) = cached.iter().fold((0.0, 0.0), |(hits, all), (hit, prompt)| (hits + hit, all + prompt));
     out.figure("KV Cache Hit Rate (%)", "", (all > 0.0).then(|| hits * 100.0 / all));
     let ttft = |row: &TimedRequest<'_>| row.get(Metric::TtftService);
-    out.millis("Avg First-Turn TTFT (ms)", "", mean(talks().filter(first).filter_map(ttft).collect()));
-    out.millis("Avg Subsequent-Turn TTFT (ms)", "", mean(talks().filter(|row| !first(row)).filter_map(ttft).collect()));
-    let leap = |row: &TimedRequest<'_>| {
+    out.millis("Avg First-Turn TTFT (ms)", "", mean(conversations().filter(first).filter_map(ttft).collect()));
+    out.millis("Avg Subsequent-Turn TTFT (ms)", "", mean(conversations().filter(|row| !first(row)).filter_map(ttft).collect()));
+    let tokens_per_step = |row: &TimedRequest<'_>| {
         let steps = row.events().checked_sub(1).filter(|&steps| steps > 0)? as f64;
-        row.output_tokens().map(|tokens| (tokens - 1.0) / steps).filter(|&leap| leap > 1.0)
+        row.output_tokens().map(|tokens| (tokens - 1.0) / steps).filter(|&tokens| tokens > 1.0)
     };
-    out.figure("Avg Decoded Tok/Iter", "", mean(case.ok().filter_map(leap).collect()));
+    out.figure("Avg Decoded Tok/Iter", "", mean(case.ok().filter_map(tokens_per_step).collect()));
 }
 
-/// The columns of the percentile table: a name, how far values are scaled in it, the values.
-fn columns(case: &Measured<'_>) -> Vec<(&'static str, f64, Spread)> {
+/// The columns of the percentile table: name, factor, values.
+fn columns(case: &Measured<'_>) -> Vec<(&'static str, f64, SortedValues)> {
     let per_s = |amount: fn(&TimedRequest<'_>) -> Option<f64>| {
-        let of =
+        let rate =
             |row: &TimedRequest<'_>| Some(amount(row)? * 1e3 / row.get(Metric::E2eService).filter(|&latency| latency > 0.0)?);
-        case.ok().filter_map(of).collect::<Vec<_>>()
+        case.ok().filter_map(rate).collect::<Vec<_>>()
     };
     let both = |row: &TimedRequest<'_>| Some(row.prompt_tokens()? + row.output_tokens()?);
     let generates = case.case.target.api.generates();
@@ -172,13 +175,13 @@ fn columns(case: &Measured<'_>) -> Vec<(&'static str, f64, Spread)> {
             ("TTFT (s)", 1e-3, case.values(Metric::TtftService)),
             ("ITL (ms)", 1.0, case.gaps()),
             ("ITL (s)", 1e-3, case.gaps()),
-            ("TPOT (ms)", 1.0, paces(case)),
-            ("TPOT (s)", 1e-3, paces(case)),
+            ("TPOT (ms)", 1.0, tpots(case)),
+            ("TPOT (s)", 1e-3, tpots(case)),
             ("Input tokens", 1.0, case.values(Metric::PromptTokens)),
             ("Output tokens", 1.0, case.values(Metric::OutputTokens)),
             ("Output (tok/s)", 1.0, per_s(|row| row.output_tokens())),
             ("Total (tok/s)", 1.0, per_s(both)),
-            ("Decode (tok/s)", 1.0, paces(case).into_iter().filter(|&pace| pace > 0.0).map(|pace| 1e3 / pace).collect()),
+            ("Decode (tok/s)", 1.0, tpots(case).into_iter().filter(|&tpot| tpot > 0.0).map(|tpot| 1e3 / tpot).collect()),
         ],
         false => vec![
             ("Latency (s)", 1e-3, case.values(Metric::E2eService)),
@@ -186,10 +189,10 @@ fn columns(case: &Measured<'_>) -> Vec<(&'static str, f64, Spread)> {
             ("Input (tok/s)", 1.0, per_s(|row| row.prompt_tokens())),
         ],
     };
-    columns.into_iter().filter_map(|(name, scale, values)| Some((name, scale, Spread::of(values)?))).collect()
+    columns.into_iter().filter_map(|(name, scale, values)| Some((name, scale, SortedValues::new(values)?))).collect()
 }
 
-/// A row per percentile, those of both ages.
+/// A row per percentile of old and new files.
 fn percentiles(case: &Measured<'_>) -> Vec<Map<String, Value>> {
     const PERCENTS: [f64; 14] = [0.0, 1.0, 5.0, 10.0, 25.0, 50.0, 66.0, 75.0, 80.0, 90.0, 95.0, 98.0, 99.0, 100.0];
     let columns = columns(case);
@@ -208,17 +211,17 @@ fn percentiles(case: &Measured<'_>) -> Vec<Map<String, Value>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::compat::fixture::texts;
+    use crate::fixture::exports::texts;
     use llmscen_core::export_format::Peer;
 
     fn read(name: &str) -> Value {
         let files = texts(Peer::Evalscope);
-        let (_, text) = files.iter().find(|(own, _)| own == &format!("org_m-7b/parallel_2_number_6/{name}")).unwrap();
+        let (_, text) = files.iter().find(|(path, _)| path == &format!("org_m-7b/parallel_2_number_6/{name}")).unwrap();
         serde_json::from_str(text).unwrap()
     }
 
     #[test]
-    fn the_summary_has_the_keys_of_both_ages() {
+    fn the_summary_has_old_and_new_keys() {
         let summary = read("benchmark_summary.json");
         let number = |key: &str| summary[key].as_f64().unwrap();
         assert_eq!(["Test Duration (s)", "Time taken for tests (s)"].map(number), [1.002; 2]);
@@ -236,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn percentiles_are_values_that_were_measured() {
+    fn percentiles_are_measured_values() {
         let rows = read("benchmark_percentile.json");
         let labels: Vec<_> = rows.as_array().unwrap().iter().map(|row| row["Percentiles"].as_str().unwrap()).collect();
         assert_eq!(labels.join(" "), "min 1% 5% 10% 25% 50% 66% 75% 80% 90% 95% 98% 99% max");

@@ -1,26 +1,25 @@
-//! What `guidellm benchmark` leaves: benchmarks.json (report version 2) and benchmarks.csv, one benchmark a case.
+//! The files of `guidellm benchmark`: benchmarks.json (report version 2) and benchmarks.csv, with one benchmark per case.
 
-mod dist;
-mod flow;
+mod distribution;
 mod metrics;
 mod requests;
 mod table;
 
 use crate::ViewError;
-use crate::compat::spread::Spread;
+use crate::compat::measured::SortedValues;
 use crate::compat::{Export, File, Measured};
 use llmscen_core::load::{Arrival, Shape};
 use llmscen_core::metric::Metric;
 use llmscen_core::target::Place;
 use llmscen_core::url_secrets::shown;
-use metrics::{Clock, Named, metrics, totals, totals_json};
+use metrics::{Clock, NamedMetric, metrics, totals, totals_json};
 use requests::{requests, scheduler_state};
 use serde::Serialize;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 use table::Table;
 
-/// Both files, which hold all cases.
+/// Two files with all cases.
 #[derive(Debug, Default)]
 pub(super) struct Guidellm {
     head: Option<(Value, Value)>,
@@ -56,7 +55,7 @@ struct Benchmark<'a> {
 
 impl Export for Guidellm {
     fn case(&mut self, case: &Measured<'_>) -> Result<Vec<File>, ViewError> {
-        let (metrics, clock) = (metrics(case), Clock::of(case));
+        let (metrics, clock) = (metrics(case), Clock::new(case));
         let (metadata, scenario) = self.head.get_or_insert_with(|| (metadata(case), scenario(case)));
         self.table.add(case, &metrics, &clock, &config(case, self.benchmarks.len()), metadata, scenario);
         let from = case.bounds().map_or(0.0, |(from, _)| case.unix_s(from));
@@ -86,7 +85,7 @@ impl Export for Guidellm {
     }
 }
 
-/// Who wrote it. A report must name versions of programs that had no part in it: these are ours.
+/// The required metadata, with the version of llmscen in place of GuideLLM's.
 fn metadata(case: &Measured<'_>) -> Value {
     json!({
         "version": 2,
@@ -96,7 +95,7 @@ fn metadata(case: &Measured<'_>) -> Value {
     })
 }
 
-/// The scenario that a report must hold: where, what and how, in the words of the first case.
+/// The required scenario: backend, profile and data of the first case.
 fn scenario(case: &Measured<'_>) -> Value {
     json!({
         "metadata": { "labels": { "name": case.manifest.name } },
@@ -125,18 +124,20 @@ fn profile(case: &Measured<'_>) -> Value {
     }
 }
 
-/// The strategy that is nearest to the load.
+/// The strategy closest to the load.
 fn strategy(case: &Measured<'_>) -> Value {
-    let most = case.case.load.max_in_flight;
+    let max_in_flight = case.case.load.max_in_flight;
     match (&case.case.load.shape, case.rate(), case.arrival()) {
         (Shape::Closed { users } | Shape::Static { batch: users }, ..) => json!({ "type_": "concurrent", "streams": users }),
         (Shape::Users { .. }, ..) => json!({ "type_": "concurrent", "streams": case.concurrency() }),
-        (Shape::Replay { speed }, ..) => json!({ "type_": "trace", "time_scale": 1.0 / speed, "max_concurrency": most }),
-        (_, Some(rate), Some(Arrival::Constant)) => json!({ "type_": "constant", "rate": rate, "max_concurrency": most }),
+        (Shape::Replay { speed }, ..) => json!({ "type_": "trace", "time_scale": 1.0 / speed, "max_concurrency": max_in_flight }),
+        (_, Some(rate), Some(Arrival::Constant)) => {
+            json!({ "type_": "constant", "rate": rate, "max_concurrency": max_in_flight })
+        }
         (_, Some(rate), Some(_)) => json!({
-            "type_": "poisson", "rate": rate, "max_concurrency": most, "random_seed": case.manifest.seed,
+            "type_": "poisson", "rate": rate, "max_concurrency": max_in_flight, "random_seed": case.manifest.seed,
         }),
-        _ => json!({ "type_": "throughput", "max_concurrency": most }),
+        _ => json!({ "type_": "throughput", "max_concurrency": max_in_flight }),
     }
 }
 
@@ -156,11 +157,12 @@ fn config(case: &Measured<'_>, index: usize) -> Value {
     })
 }
 
-/// Instants, counts, and -1 for the delays of a scheduler that is not ours, as theirs writes where it has none.
+/// Times and counts. Delays of GuideLLM's scheduler are -1, its value for a missing delay.
 fn scheduler_metrics(case: &Measured<'_>, clock: &Clock) -> Value {
     let (from, to) = case.bounds().unwrap_or_default();
-    let (from, to) = (case.unix_s(from), case.unix_s(to));
-    let mean = |metric: Metric| Spread::of(case.values(metric)).map_or(-1.0, |spread| spread.mean() / 1e3);
+    let from = case.unix_s(from);
+    let to = case.unix_s(to);
+    let mean = |metric: Metric| SortedValues::new(case.values(metric)).map_or(-1.0, |spread| spread.mean() / 1e3);
     json!({
         "start_time": from,
         "request_start_time": from,
@@ -182,12 +184,12 @@ fn scheduler_metrics(case: &Measured<'_>, clock: &Clock) -> Value {
     })
 }
 
-fn metrics_json(case: &Measured<'_>, metrics: &[Named]) -> Value {
-    const NOT_OURS: [&str; 3] = ["time_to_first_output_token_ms", "time_to_last_round_trip_ms", "avg_round_trip_time_ms"];
+fn metrics_json(case: &Measured<'_>, metrics: &[NamedMetric]) -> Value {
+    const NOT_MEASURED: [&str; 3] = ["time_to_first_output_token_ms", "time_to_last_round_trip_ms", "avg_round_trip_time_ms"];
     let mut out: Map<String, Value> = metrics.iter().map(|(key, .., split)| ((*key).to_owned(), split.json())).collect();
     out.insert("request_totals".into(), totals_json(case));
-    let empty = dist::Dist::default().json();
-    for key in NOT_OURS {
+    let empty = distribution::Dist::default().json();
+    for key in NOT_MEASURED {
         let none = json!({ "successful": empty, "errored": empty, "incomplete": empty, "total": empty });
         out.insert(key.to_owned(), none);
     }
@@ -214,11 +216,11 @@ fn metrics_json(case: &Measured<'_>, metrics: &[Named]) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::compat::fixture::texts;
+    use crate::fixture::exports::texts;
     use llmscen_core::export_format::Peer;
 
     #[test]
-    fn figures_weigh_tokens_and_time_as_theirs_do() {
+    fn metrics_are_weighted_by_tokens_and_time() {
         let [(name, text), _] = <[_; 2]>::try_from(texts(Peer::Guidellm)).unwrap();
         let report: Value = serde_json::from_str(&text).unwrap();
         let metrics = &report["benchmarks"][0]["metrics"];

@@ -1,14 +1,13 @@
-//! The profile CSV of LMDeploy's benchmark scripts, in its three generations. A row per case, each under the header that a
-//! script of its time wrote.
+//! The profile CSV of LMDeploy's benchmark scripts in its three generations, each with its header and a row per case.
 
 use crate::ViewError;
-use crate::compat::spread::Spread;
+use crate::compat::measured::SortedValues;
 use crate::compat::{Export, File, Measured, csv};
 use llmscen_core::metric::Metric;
 use llmscen_core::stats::quantile;
 
 /// profile_generation.py of 2023.
-const FIRST: [&str; 13] = [
+const GENERATION_2023: [&str; 13] = [
     "batch",
     "prompt_tokens",
     "completion_tokens",
@@ -41,7 +40,7 @@ const GENERATION: [&str; 13] = [
     "99%(s)",
 ];
 
-/// profile_throughput.py of 2024, its misspelling included.
+/// profile_throughput.py of 2024, including its misspelling.
 const THROUGHPUT: [&str; 13] = [
     "batch",
     "num_promts",
@@ -71,23 +70,23 @@ const RESTFUL: [&str; 9] = [
     "throughput(total tok/s)",
 ];
 
-/// lmdeploy/profiler.py, which all scripts save through since 2025.
+/// lmdeploy/profiler.py, used by all scripts since 2025.
 const PROFILER: [&str; 7] =
     ["batch", "num_prompts", "RPS", "RPM", "FTL(ave)(s)", "throughput(out tok/s)", "throughput(total tok/s)"];
 
-/// What stands where a script has nothing to say.
-const NONE: &str = "-";
+/// The text of a missing value.
+const MISSING: &str = "-";
 
-/// Every file with its header, and how a case fills its line.
+/// The files with their headers.
 const FILES: [(&str, &[&str]); 5] = [
-    ("1/profile_generation.csv", &FIRST),
+    ("1/profile_generation.csv", &GENERATION_2023),
     ("2/profile_generation.csv", &GENERATION),
     ("2/profile_throughput.csv", &THROUGHPUT),
     ("2/profile_restful_api.csv", &RESTFUL),
     ("3/profile_throughput.csv", &PROFILER),
 ];
 
-/// Five files, a line a case.
+/// Five files with a line per case.
 #[derive(Debug, Default)]
 pub(super) struct Lmdeploy {
     lines: [Vec<Vec<String>>; 5],
@@ -95,9 +94,9 @@ pub(super) struct Lmdeploy {
 
 impl Export for Lmdeploy {
     fn case(&mut self, case: &Measured<'_>) -> Result<Vec<File>, ViewError> {
-        let figures = Figures::of(case);
+        let values = CaseValues::new(case);
         for (lines, (_, head)) in self.lines.iter_mut().zip(FILES) {
-            lines.push(head.iter().map(|column| figures.cell(column)).collect());
+            lines.push(head.iter().map(|column| values.cell(column)).collect());
         }
         Ok(Vec::new())
     }
@@ -112,30 +111,30 @@ impl Export for Lmdeploy {
     }
 }
 
-/// What the columns are made of; times in seconds.
-struct Figures {
+/// The values of a case; times in seconds.
+struct CaseValues {
     batch: Option<u32>,
     requests: usize,
     prompt: Option<f64>,
     completion: Option<f64>,
-    ftl: Option<Spread>,
+    ftl: Option<SortedValues>,
     tokens: Vec<f64>,
     rps: Option<f64>,
     output: Option<f64>,
     total: Option<f64>,
 }
 
-impl Figures {
-    fn of(case: &Measured<'_>) -> Figures {
+impl CaseValues {
+    fn new(case: &Measured<'_>) -> CaseValues {
         let over = |amount: Option<f64>| amount.zip(case.window()).map(|(amount, window)| amount / window);
         let (input, output) = (case.total(Metric::PromptTokens), case.total(Metric::OutputTokens));
-        let mean = |metric: Metric| Spread::of(case.values(metric)).map(|spread| spread.mean());
-        Figures {
+        let mean = |metric: Metric| SortedValues::new(case.values(metric)).map(|spread| spread.mean());
+        CaseValues {
             batch: case.concurrency(),
             requests: case.rows.len(),
             prompt: mean(Metric::PromptTokens),
             completion: mean(Metric::OutputTokens),
-            ftl: Spread::of(case.values(Metric::TtftService).into_iter().map(|millis| millis / 1e3).collect()),
+            ftl: SortedValues::new(case.values(Metric::TtftService).into_iter().map(|millis| millis / 1e3).collect()),
             tokens: token_latencies(case),
             rps: over(Some(case.completed() as f64)),
             output: over(output),
@@ -144,37 +143,38 @@ impl Figures {
     }
 
     fn cell(&self, column: &str) -> String {
-        let number = |value: Option<f64>, decimals: usize| value.map_or_else(|| NONE.to_owned(), |v| format!("{v:.decimals$}"));
-        let ftl = |get: fn(&Spread) -> f64| number(self.ftl.as_ref().map(get), 3);
-        let mean = |value: Option<f64>| value.map_or_else(|| NONE.to_owned(), |v| format!("{}", (v * 100.0).round() / 100.0));
+        let number =
+            |value: Option<f64>, decimals: usize| value.map_or_else(|| MISSING.to_owned(), |v| format!("{v:.decimals$}"));
+        let ftl = |get: fn(&SortedValues) -> f64| number(self.ftl.as_ref().map(get), 3);
+        let mean = |value: Option<f64>| value.map_or_else(|| MISSING.to_owned(), |v| format!("{}", (v * 100.0).round() / 100.0));
         match column {
-            "batch" => self.batch.map_or_else(|| NONE.to_owned(), |users| users.to_string()),
+            "batch" => self.batch.map_or_else(|| MISSING.to_owned(), |users| users.to_string()),
             "num_prompts" | "num_promts" => self.requests.to_string(),
             "prompt_tokens" => mean(self.prompt),
             "completion_tokens" => mean(self.completion),
             "RPS" => number(self.rps, 3),
             "RPM" => number(self.rps.map(|rps| rps * 60.0), 3),
-            "FTL(ave)(s)" | "1st_token_latency(ave)(s)" => ftl(Spread::mean),
-            "FTL(min)(s)" | "1st_token_latency(min)(s)" => ftl(Spread::min),
-            "FTL(max)(s)" | "1st_token_latency(max)(s)" => ftl(Spread::max),
-            "50%(s)" | "percentile50(s)" => number(self.token(0.5), 3),
-            "75%(s)" | "percentile75(s)" => number(self.token(0.75), 3),
-            "95%(s)" | "percentile95(s)" => number(self.token(0.95), 3),
-            "99%(s)" | "percentile99(s)" => number(self.token(0.99), 3),
+            "FTL(ave)(s)" | "1st_token_latency(ave)(s)" => ftl(SortedValues::mean),
+            "FTL(min)(s)" | "1st_token_latency(min)(s)" => ftl(SortedValues::min),
+            "FTL(max)(s)" | "1st_token_latency(max)(s)" => ftl(SortedValues::max),
+            "50%(s)" | "percentile50(s)" => number(self.token_quantile(0.5), 3),
+            "75%(s)" | "percentile75(s)" => number(self.token_quantile(0.75), 3),
+            "95%(s)" | "percentile95(s)" => number(self.token_quantile(0.95), 3),
+            "99%(s)" | "percentile99(s)" => number(self.token_quantile(0.99), 3),
             "throughput(out tok/s)" | "throughput(token/s)" => number(self.output, 3),
             "throughput(total tok/s)" => number(self.total, 3),
-            _ => NONE.to_owned(),
+            _ => MISSING.to_owned(),
         }
     }
 
-    /// Their quantile: the value at ⌊p·n⌋, counted from 0.
-    fn token(&self, share: f64) -> Option<f64> {
+    /// The quantile of the scripts: the value at index ⌊p·n⌋.
+    fn token_quantile(&self, share: f64) -> Option<f64> {
         self.tokens.get((share * self.tokens.len() as f64) as usize).copied()
     }
 }
 
-/// Seconds that each token after the first took, ascending, as the scripts count them: of tokens that came together the first
-/// took the whole gap, the others took 0.
+/// The latencies of the tokens after the first in seconds, ascending, as the scripts count them: of tokens that arrive together the
+/// first has the full gap, the others have 0.
 fn token_latencies(case: &Measured<'_>) -> Vec<f64> {
     let mut all = Vec::new();
     for row in case.ok().filter(|row| row.first_token().is_some()) {
@@ -188,7 +188,7 @@ fn token_latencies(case: &Measured<'_>) -> Vec<f64> {
 
 #[cfg(test)]
 mod tests {
-    use crate::compat::fixture::texts;
+    use crate::fixture::exports::texts;
     use llmscen_core::export_format::Peer;
 
     #[test]

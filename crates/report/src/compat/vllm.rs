@@ -1,11 +1,10 @@
-//! What `vllm bench serve --save-result --save-detailed` saves (vllm/benchmarks/serve.py).
+//! The file of `vllm bench serve --save-result --save-detailed` (vllm/benchmarks/serve.py).
 //!
-//! Times are seconds from the sending, quantiles lie between values, deviations are of the population.
+//! Latencies start at the actual send time. Quantiles are interpolated linearly, standard deviations are those of a population.
 
 use crate::ViewError;
-use crate::compat::names::{Names, slug};
-use crate::compat::spread::{Spread, secs};
-use crate::compat::{Export, File, Measured};
+use crate::compat::measured::{SortedValues, secs};
+use crate::compat::{Export, File, Measured, Names, slug};
 use llmscen_analysis::TimedRequest;
 use llmscen_core::api::Api;
 use llmscen_core::load::Arrival;
@@ -14,7 +13,7 @@ use serde::Serialize;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 
-/// The percentiles that are written, as `--metric-percentiles 50,90,95,99` would.
+/// As with `--metric-percentiles 50,90,95,99`.
 const PERCENTS: [u32; 4] = [50, 90, 95, 99];
 
 /// A file per case.
@@ -23,9 +22,9 @@ pub(super) struct Vllm {
     names: Names,
 }
 
-/// The file. The lists have an entry per request; what a request has not is null.
+/// The file. Lists have an entry per request; missing values are null.
 #[derive(Serialize)]
-struct Saved {
+struct SavedResult {
     #[serde(flatten)]
     head: Map<String, Value>,
     input_lens: Vec<Option<u64>>,
@@ -46,7 +45,7 @@ struct Saved {
 
 impl Export for Vllm {
     fn case(&mut self, case: &Measured<'_>) -> Result<Vec<File>, ViewError> {
-        let name = self.names.fresh(&stem(case)) + ".json";
+        let name = self.names.unique(&stem(case)) + ".json";
         Ok(vec![File { name, bytes: serde_json::to_vec(&saved(case))? }])
     }
 
@@ -55,7 +54,7 @@ impl Export for Vllm {
     }
 }
 
-/// `openai-chat-8.0qps-concurrency16-model-20260102-030405`, the label in place of the backend where there are several cases.
+/// `openai-chat-8.0qps-concurrency16-model-20260102-030405`; with swept values, the case replaces the backend.
 fn stem(case: &Measured<'_>) -> String {
     let label = label(case).unwrap_or_else(|| backend(case.case.target.api).to_owned());
     let rate = case.rate().map_or_else(|| "inf".to_owned(), |rate| format!("{rate:?}"));
@@ -64,17 +63,19 @@ fn stem(case: &Measured<'_>) -> String {
     slug(&format!("{label}-{rate}qps{limit}-{model}-{}", date(case)))
 }
 
-/// `--label`: the case, where it is not the only one.
+/// The case id, if values are swept (`--label`).
 fn label(case: &Measured<'_>) -> Option<String> {
     (!case.case.labels.0.is_empty()).then(|| case.case.id.clone())
 }
 
 fn date(case: &Measured<'_>) -> String {
-    let [year, month, day, hour, minute, second, _] = case.date(Default::default());
-    format!("{year:04}{month:02}{day:02}-{hour:02}{minute:02}{second:02}")
+    let date = case.date(Default::default());
+    let (hour, minute, second) = date.to_hms();
+    let day = date.date().to_string().replace('-', "");
+    format!("{day}-{hour:02}{minute:02}{second:02}")
 }
 
-/// Its name for a protocol, where it has one.
+/// vLLM's name of a protocol.
 fn backend(api: Api) -> &'static str {
     match api {
         Api::OpenaiCompletions => "openai",
@@ -83,17 +84,17 @@ fn backend(api: Api) -> &'static str {
     }
 }
 
-fn saved(case: &Measured<'_>) -> Saved {
+fn saved(case: &Measured<'_>) -> SavedResult {
     let generates = case.case.target.api.generates();
     let each = |get: &dyn Fn(&TimedRequest<'_>) -> Option<f64>| case.rows.iter().map(get).collect::<Vec<_>>();
     let seconds = |metric: Metric| each(&|row| row.get(metric).filter(|_| row.ok()).map(secs));
-    let whole = |tokens: Option<f64>| tokens.map(|tokens| tokens as u64);
+    let count = |tokens: Option<f64>| tokens.map(|tokens| tokens as u64);
     let gaps = |row: &TimedRequest<'_>| row.gaps().into_iter().map(secs).collect::<Vec<_>>();
-    let of_ok = |row: &TimedRequest<'_>| row.output_tokens().filter(|_| row.ok());
-    Saved {
+    let output_if_ok = |row: &TimedRequest<'_>| row.output_tokens().filter(|_| row.ok());
+    SavedResult {
         head: head(case),
-        input_lens: case.rows.iter().map(|row| whole(row.prompt_tokens())).collect(),
-        output_lens: generates.then(|| case.rows.iter().map(|row| whole(of_ok(row)).unwrap_or(0)).collect()),
+        input_lens: case.rows.iter().map(|row| count(row.prompt_tokens())).collect(),
+        output_lens: generates.then(|| case.rows.iter().map(|row| count(output_if_ok(row)).unwrap_or(0)).collect()),
         ttfts: generates.then(|| seconds(Metric::TtftService)),
         itls: generates.then(|| case.rows.iter().map(gaps).collect()),
         latencies: seconds(Metric::E2eService),
@@ -141,7 +142,7 @@ fn head(case: &Measured<'_>) -> Map<String, Value> {
         head.extend(pairs([
             ("total_output_tokens", json!(output.map(|tokens| tokens as u64))),
             ("request_throughput", json!(over(Some(case.completed() as f64)))),
-            ("request_goodput", json!(over(case.good().map(|good| good as f64)))),
+            ("request_goodput", json!(over(case.good_requests().map(|good| good as f64)))),
             ("output_throughput", json!(over(output))),
             ("total_token_throughput", json!(over(input.zip(output).map(|(input, output)| input + output)))),
         ]));
@@ -165,30 +166,31 @@ fn tail(case: &Measured<'_>, generates: bool) -> Map<String, Value> {
     let mut tail = Map::new();
     if generates {
         tail.insert("max_output_tokens_per_s".into(), json!(busiest_second(case)));
-        tail.insert("max_concurrent_requests".into(), json!(most_in_flight(case)));
-        let paces = case.ok().filter_map(|row| row.pace_ms(row.get(Metric::E2eService))).collect();
-        put(&mut tail, "ttft", case.values(Metric::TtftService));
-        put(&mut tail, "tpot", paces);
-        put(&mut tail, "itl", case.gaps());
+        tail.insert("max_concurrent_requests".into(), json!(max_in_flight(case)));
+        let tpots = case.ok().filter_map(|row| row.pace_ms(row.get(Metric::E2eService))).collect();
+        add_statistics(&mut tail, "ttft", case.values(Metric::TtftService));
+        add_statistics(&mut tail, "tpot", tpots);
+        add_statistics(&mut tail, "itl", case.gaps());
     }
-    put(&mut tail, "e2el", case.values(Metric::E2eService));
+    add_statistics(&mut tail, "e2el", case.values(Metric::E2eService));
     tail
 }
 
-/// Mean, median, deviation and percentiles of a metric, milliseconds; null where it has no value.
-fn put(tail: &mut Map<String, Value>, name: &str, values: Vec<f64>) {
-    let spread = Spread::of(values);
-    let mut one =
-        |stat: &str, get: &dyn Fn(&Spread) -> f64| tail.insert(format!("{stat}_{name}_ms"), json!(spread.as_ref().map(get)));
-    one("mean", &Spread::mean);
-    one("median", &|spread| spread.linear(50.0));
-    one("std", &Spread::sd);
+/// Mean, median, standard deviation and percentiles of a metric in milliseconds; null without values.
+fn add_statistics(tail: &mut Map<String, Value>, name: &str, values: Vec<f64>) {
+    let sorted = SortedValues::new(values);
+    let mut add = |stat: &str, get: &dyn Fn(&SortedValues) -> f64| {
+        tail.insert(format!("{stat}_{name}_ms"), json!(sorted.as_ref().map(get)))
+    };
+    add("mean", &SortedValues::mean);
+    add("median", &|values| values.linear(50.0));
+    add("std", &SortedValues::sd);
     for percent in PERCENTS {
-        one(&format!("p{percent}"), &|spread| spread.linear(f64::from(percent)));
+        add(&format!("p{percent}"), &|values| values.linear(f64::from(percent)));
     }
 }
 
-/// Token events in the busiest second, seconds counted from the first sending. None where nothing was streamed.
+/// The most token events in one second after the first send time. None without streams.
 fn busiest_second(case: &Measured<'_>) -> Option<f64> {
     let start = case.ok().filter_map(|row| row.sent()).min()?;
     let mut seconds: BTreeMap<u64, u64> = BTreeMap::new();
@@ -203,13 +205,14 @@ fn busiest_second(case: &Measured<'_>) -> Option<f64> {
     seconds.values().max().map(|&most| most as f64)
 }
 
-/// Ok requests in flight at once at the most; one that ends as another begins is not in flight with it.
-fn most_in_flight(case: &Measured<'_>) -> u64 {
+/// The most successful requests in flight. A request that ends when another starts does not overlap it.
+fn max_in_flight(case: &Measured<'_>) -> u64 {
     let spans = case.ok().filter_map(|row| Some((row.sent()?, row.end())));
-    let mut turns: Vec<_> = spans.flat_map(|(from, to)| [(from, 1i64), (to, -1)]).collect();
-    turns.sort_unstable();
-    let (mut now, mut most) = (0i64, 0i64);
-    for (_, step) in turns {
+    let mut changes: Vec<_> = spans.flat_map(|(from, to)| [(from, 1i64), (to, -1)]).collect();
+    changes.sort_unstable();
+    let mut now = 0i64;
+    let mut most = 0i64;
+    for (_, step) in changes {
         now += step;
         most = most.max(now);
     }
@@ -219,14 +222,14 @@ fn most_in_flight(case: &Measured<'_>) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::compat::fixture::{case, files, rows, texts};
+    use crate::fixture::exports::{case, files, rows, texts};
     use llmscen_core::check::{Check, Confidence, NoData, Of, Op, RequestLimit, Subject};
     use llmscen_core::export_format::Peer;
     use llmscen_core::labels::Labels;
     use llmscen_core::load::Shape;
 
     #[test]
-    fn figures_are_those_of_numpy_over_our_rows() {
+    fn statistics_are_those_of_numpy() {
         let [(name, text)] = <[_; 1]>::try_from(texts(Peer::Vllm)).unwrap();
         assert_eq!(name, "concurrency=2-infqps-concurrency2-m-7b-20260102-030405.json");
         let saved: Value = serde_json::from_str(&text).unwrap();
@@ -252,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn lists_have_an_entry_per_request_and_invent_nothing() {
+    fn lists_have_an_entry_per_request() {
         let saved: Value = serde_json::from_str(&texts(Peer::Vllm)[0].1).unwrap();
         assert_eq!(saved["output_lens"], json!([3, 4, 2, 0, 0, 1]));
         assert_eq!(saved["ttfts"], json!([0.05, 0.09, 0.04, null, null, 0.1]));
@@ -266,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn good_requests_are_over_all_of_the_time() {
+    fn goodput_is_over_the_full_duration() {
         let mut limited = case(Shape::Closed { users: 2 });
         limited.checks.push(Check {
             expr: "goodput(ttft < 60ms) >= 50%".into(),
@@ -298,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_success_there_are_no_figures() {
+    fn without_a_success_statistics_are_null() {
         let lost = rows().into_iter().filter(|row| row.end.is_err()).collect();
         let file = files(Peer::Vllm, &case(Shape::Burst), lost).remove(0);
         let saved: Value = serde_json::from_slice(&file.bytes).unwrap();

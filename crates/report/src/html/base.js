@@ -1,5 +1,5 @@
 "use strict";
-// What every page does: the theme, tables that sort, folds that open on paper.
+// Shared by report.html and compare.html: theme, sortable tables, unfolding for print.
 const root = document.documentElement;
 root.classList.add("js");
 
@@ -11,15 +11,15 @@ function setTheme(name) {
 document.getElementById("theme").onclick = () => setTheme(isDark() ? "light" : "dark");
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => dispatchEvent(new Event("theme")));
 
-// The fragment `#dark` or `#light` chooses the theme.
+// The URL fragment `#dark` or `#light` sets the theme.
 function followTheme() {
-  const word = location.hash.slice(1).split(",").find((own) => own === "dark" || own === "light");
-  if (word) setTheme(word);
+  const theme = location.hash.slice(1).split(",").find((part) => part === "dark" || part === "light");
+  if (theme) setTheme(theme);
 }
 addEventListener("hashchange", followTheme);
 followTheme();
 
-// A click on a head sorts by that column, a second one the other way; what has no value comes last.
+// A click on a column head sorts the table, a second click reverses the order. Missing values come last.
 function sort(table, column) {
   const heads = [...table.tHead.rows[0].cells], head = heads[column];
   const down = head.getAttribute("aria-sort") === "ascending";
@@ -37,15 +37,15 @@ document.querySelectorAll("table.sorts").forEach((table) => [...table.tHead.rows
   head.onkeydown = (event) => { if (event.key === "Enter") sort(table, column); };
 }));
 
-// On paper everything is open and light.
+// Printed pages are unfolded and light.
 let folded = [];
 addEventListener("beforeprint", () => {
   folded = [...document.querySelectorAll("details:not([open])")];
-  folded.forEach((own) => { own.open = true; });
+  folded.forEach((section) => { section.open = true; });
   root.dataset.before = root.dataset.theme || "";
   root.dataset.theme = "light";
 });
 addEventListener("afterprint", () => {
-  folded.forEach((own) => { own.open = false; });
+  folded.forEach((section) => { section.open = false; });
   root.dataset.theme = root.dataset.before;
 });

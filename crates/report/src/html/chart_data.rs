@@ -1,8 +1,8 @@
-//! What the charts of the HTML page draw: the sweep over load, the searches, and of each case its series.
+//! The data of the charts in report.html: the sweep over load, the searches, and the series of each case.
 
 use crate::chart::sweep::{Group, Sweep};
-use crate::format::title;
-use crate::search::{answer, axis, outcome, place};
+use crate::format::check_title;
+use crate::search::{found_load, label_prefix, probe_verdict, varied_key};
 use crate::table::Emphasis;
 use llmscen_core::chart_data::{Band, Bar, Heat};
 use llmscen_core::check::{Subject, Verdict};
@@ -13,26 +13,26 @@ use llmscen_core::signal::Signal;
 use llmscen_core::units::Unit;
 use serde_json::{Map, Value, json};
 
-/// Latencies over the load, and the percentiles that are drawn of each.
+/// The latencies drawn over load, and their percentiles.
 const LATENCIES: [Metric; 4] = [Metric::Ttft, Metric::Itl, Metric::Tpot, Metric::E2e];
 const SHARES: [(&str, f64); 4] = [("p50", 0.50), ("p90", 0.90), ("p95", 0.95), ("p99", 0.99)];
-/// Rates over the load.
+/// The rates drawn over load.
 const RATES: [Metric; 4] = [Metric::OutputTps, Metric::RequestThroughput, Metric::GoodputRate, Metric::OutputTpsPerUser];
 
-/// Names of the cases, the sweep where there is one, and the searches.
+/// The ids of the cases, the sweep over load if there is one, and the searches.
 pub fn overview(report: &Report) -> Value {
-    // Of a search the cases are probes, some of them cut short: no curve goes through those.
-    let swept = report.searches.is_empty().then(|| Sweep::of(report)).flatten();
+    // The cases of a search are probes, some of them stopped early, so they form no curve over load.
+    let found = report.searches.is_empty().then(|| Sweep::from_report(report)).flatten();
     json!({
         "cases": report.cases.iter().map(|case| case.id.as_str()).collect::<Vec<_>>(),
-        "sweep": swept.map(|swept| sweep(report, &swept)),
-        "searches": report.searches.iter().map(|own| search(report, own)).collect::<Vec<_>>(),
+        "sweep": found.map(|found| sweep(report, &found)),
+        "searches": report.searches.iter().map(|found| search(report, found)).collect::<Vec<_>>(),
     })
 }
 
 fn sweep(report: &Report, sweep: &Sweep<'_>) -> Value {
     let title = if sweep.axis == "rate" { "offered rate, req/s" } else { "concurrency, requests in flight" };
-    let named = |metric: Metric| json!({ "key": metric.column(), "name": metric.name(), "unit": metric.unit().symbol() });
+    let description = |metric: Metric| json!({ "key": metric.column(), "name": metric.name(), "unit": metric.unit().symbol() });
     let exists = |metric: &&Metric| {
         sweep.cases().any(|case| match metric.per() {
             Scope::Case => case.scalars.contains_key(*metric),
@@ -43,34 +43,34 @@ fn sweep(report: &Report, sweep: &Sweep<'_>) -> Value {
     json!({
         "axis": title,
         "remark": sweep.remark,
-        "latencies": LATENCIES.iter().filter(exists).map(|metric| named(*metric)).collect::<Vec<_>>(),
-        "rates": RATES.iter().filter(exists).map(|metric| named(*metric)).collect::<Vec<_>>(),
+        "latencies": LATENCIES.iter().filter(exists).map(|metric| description(*metric)).collect::<Vec<_>>(),
+        "rates": RATES.iter().filter(exists).map(|metric| description(*metric)).collect::<Vec<_>>(),
         "limits": Value::Object(limits.collect()),
-        "groups": sweep.groups.iter().map(|own| group(report, own)).collect::<Vec<_>>(),
+        "groups": sweep.groups.iter().map(|it| group(report, it)).collect::<Vec<_>>(),
     })
 }
 
 fn limits(report: &Report, metric: Metric) -> Vec<Value> {
-    let found = crate::chart::limit::limits(report, metric);
+    let found = crate::chart::verdict::limits(report, metric);
     found.iter().map(|limit| json!({ "share": limit.share, "value": limit.value, "label": limit.label })).collect()
 }
 
 fn group(report: &Report, group: &Group<'_>) -> Value {
-    let place = |case: &&CaseReport| report.cases.iter().position(|own| own.id == case.id);
+    let index = |case: &&CaseReport| report.cases.iter().position(|other| other.id == case.id);
     let column = |figure: &dyn Fn(&CaseReport) -> Option<f64>| {
         let finite = |case: &&CaseReport| figure(case).filter(|value| value.is_finite());
         group.cases.iter().map(finite).collect::<Vec<Option<f64>>>()
     };
     let latency = |metric: Metric| {
-        let of = |(name, share): (&str, f64)| {
+        let quantile = |(name, share): (&str, f64)| {
             (name.to_owned(), json!(column(&|case| case.distributions.get(&metric)?.quantile(share))))
         };
-        (metric.column().to_owned(), Value::Object(SHARES.into_iter().map(of).collect()))
+        (metric.column().to_owned(), Value::Object(SHARES.into_iter().map(quantile).collect()))
     };
     let rate = |metric: Metric| (metric.column().to_owned(), json!(column(&|case| case.scalars.get(&metric).copied())));
     json!({
         "label": group.label,
-        "cases": group.cases.iter().map(place).collect::<Vec<_>>(),
+        "cases": group.cases.iter().map(index).collect::<Vec<_>>(),
         "load": column(&|case| case.load_value),
         "latencies": LATENCIES.into_iter().map(latency).collect::<Map<_, _>>(),
         "rates": RATES.into_iter().map(rate).collect::<Map<_, _>>(),
@@ -78,57 +78,59 @@ fn group(report: &Report, group: &Group<'_>) -> Value {
 }
 
 fn search(report: &Report, search: &SearchReport) -> Value {
-    let (name, unit) = axis(&search.spec);
+    let (name, unit) = varied_key(&search.spec);
     let probes = &search.probes;
     let finite = |value: Option<f64>| value.filter(|value| value.is_finite());
     let checks = probes.first().map(|probe| probe.verdicts.as_slice()).unwrap_or_default().iter().enumerate();
-    let topic = |(index, verdict): (usize, &llmscen_core::check::Verdict)| {
-        let seen: Vec<Option<f64>> = probes.iter().map(|probe| finite(probe.verdicts.get(index)?.observed)).collect();
-        json!({ "label": title(&verdict.check), "unit": verdict.check.subject.unit().symbol(), "limit": verdict.check.limit, "seen": seen })
+    let topic = |(index, verdict): (usize, &Verdict)| {
+        let observed: Vec<Option<f64>> = probes.iter().map(|probe| finite(probe.verdicts.get(index)?.observed)).collect();
+        json!({ "label": check_title(&verdict.check), "unit": verdict.check.subject.unit().symbol(), "limit": verdict.check.limit, "observed": observed })
     };
     let goodput: Vec<Option<f64>> = probes.iter().map(|probe| finite(probe.goodput.filter(|_| !probe.hopeless))).collect();
     let (low, high) = search.finding.interval;
     json!({
-        "label": place(search),
+        "label": label_prefix(search),
         "axis": if unit.is_empty() { name } else { format!("{name}, {unit}") },
         "load": probes.iter().map(|probe| probe.load).collect::<Vec<_>>(),
-        "outcome": probes.iter().map(|probe| Emphasis::from(outcome(probe)).class()).collect::<Vec<_>>(),
-        "answer": answer(report, search),
-        "interval": answer(report, search).map(|_| json!([low.unwrap_or(search.spec.low), high])),
+        "outcome": probes.iter().map(|probe| Emphasis::from(probe_verdict(probe)).class()).collect::<Vec<_>>(),
+        "result": found_load(report, search),
+        "interval": found_load(report, search).map(|_| json!([low.unwrap_or(search.spec.low), high])),
         "topics": checks.map(topic).collect::<Vec<_>>(),
         "goodput": goodput.iter().any(Option::is_some).then_some(goodput),
     })
 }
 
-/// Points of all cases together, and of one series at the least and at the most.
-const BUDGET: usize = 12_000;
-const POINTS: (usize, usize) = (120, 2000);
-/// Intervals of a round in which percentiles are taken and failures counted.
-const INTERVALS: usize = 48;
-/// Significant digits of a drawn number.
+/// Points of one series, summed over all cases: the page stays small with many cases.
+const POINTS_OF_ALL_CASES: usize = 12_000;
+/// Least and most points of one series.
+const MIN_POINTS: usize = 120;
+const MAX_POINTS: usize = 2000;
+/// Time bins of a round, for percentiles over time and failure counts.
+const TIME_BINS: usize = 48;
+/// Significant digits of a number.
 const DIGITS: i32 = 5;
 
-/// The series of a case, one of so many on the page. What is empty is null.
+/// The series of a case; `cases`: the number of cases on the page. An empty series is null.
 pub fn series(case: &CaseReport, cases: usize) -> Value {
-    let room = (BUDGET / cases.max(1)).clamp(POINTS.0, POINTS.1);
+    let max_points = (POINTS_OF_ALL_CASES / cases.max(1)).clamp(MIN_POINTS, MAX_POINTS);
     let pictures = &case.pictures;
     json!({
-        "time": time(&case.timelines, room),
-        "telemetry": telemetry_lines(case, room / 2),
-        "cdfs": curves(&case.cdfs, case, room),
-        "spectra": curves(&pictures.spectra, case, room),
+        "time": time(&case.timelines, max_points),
+        "telemetry": telemetry_lines(case, max_points / 2),
+        "cdfs": curves(&case.cdfs, case, max_points),
+        "spectra": curves(&pictures.spectra, case, max_points),
         "heat": pictures.heat.as_ref().filter(|heat| !heat.counts.is_empty()).map(heat),
-        "by_token": some(&pictures.by_token).map(by_token),
-        "prefill": some(&pictures.prefill).map(|points| columns(&evenly(points, room))),
-        "waterfall": some(&pictures.waterfall).map(|bars| waterfall(&evenly(bars, room / 2))),
+        "by_token": non_empty(&pictures.by_token).map(by_token),
+        "prefill": non_empty(&pictures.prefill).map(|points| columns(&evenly(points, max_points))),
+        "waterfall": non_empty(&pictures.waterfall).map(|bars| waterfall(&evenly(bars, max_points / 2))),
     })
 }
 
-fn some<T>(items: &[T]) -> Option<&[T]> {
+fn non_empty<T>(items: &[T]) -> Option<&[T]> {
     (!items.is_empty()).then_some(items)
 }
 
-fn time(lines: &Timelines, room: usize) -> Value {
+fn time(lines: &Timelines, max_points: usize) -> Value {
     if lines.in_flight.is_empty() && lines.ttft_ms.is_empty() {
         return Value::Null;
     }
@@ -139,16 +141,16 @@ fn time(lines: &Timelines, room: usize) -> Value {
         "end": rounded(end),
         "measured": numbers([from, until].into_iter()),
         "steady": lines.steady.map(|(from, until)| numbers([from, until].into_iter())),
-        "in_flight": some(&lines.in_flight).map(|points| columns(&highest(points, room))),
-        "output_tps": some(&lines.output_tps).map(columns),
-        "ttft": some(&lines.ttft_ms).map(|points| columns(&highest(points, room))),
+        "in_flight": non_empty(&lines.in_flight).map(|points| columns(&highest(points, max_points))),
+        "output_tps": non_empty(&lines.output_tps).map(columns),
+        "ttft": non_empty(&lines.ttft_ms).map(|points| columns(&highest(points, max_points))),
         "ttft_n": lines.ttft_ms.len(),
-        "ttft_quantiles": some(&lines.ttft_ms).map(|points| quantiles(points, end)),
-        "failures": some(&lines.failures).map(|points| counted(points, end)),
+        "ttft_quantiles": non_empty(&lines.ttft_ms).map(|points| quantiles_over_time(points, end)),
+        "failures": non_empty(&lines.failures).map(|points| counts_over_time(points, end)),
     })
 }
 
-/// Two columns of points.
+/// The x and the y column of points.
 pub(super) fn columns(points: &[(f64, f64)]) -> Value {
     json!([numbers(points.iter().map(|point| point.0)), numbers(points.iter().map(|point| point.1))])
 }
@@ -157,7 +159,7 @@ fn numbers(values: impl Iterator<Item = f64>) -> Vec<Value> {
     values.map(rounded).collect()
 }
 
-/// To five digits; whole numbers without a fraction, and what is no number as null.
+/// Rounds to five significant digits; whole numbers have no fraction, infinities and NaN become null.
 fn rounded(value: f64) -> Value {
     if !value.is_finite() {
         return Value::Null;
@@ -168,14 +170,14 @@ fn rounded(value: f64) -> Value {
     if short.fract() == 0.0 && short.abs() < 1e15 { json!(short as i64) } else { json!(short) }
 }
 
-/// Every n-th, so that at most `room` are left.
-fn evenly<T: Clone>(items: &[T], room: usize) -> Vec<T> {
-    items.iter().step_by(items.len().div_ceil(room.max(1)).max(1)).cloned().collect()
+/// Every n-th item, so that at most `max_points` remain.
+fn evenly<T: Clone>(items: &[T], max_points: usize) -> Vec<T> {
+    items.iter().step_by(items.len().div_ceil(max_points.max(1)).max(1)).cloned().collect()
 }
 
-/// The highest of each of equally many in a row, and the first and the last: peaks stay.
-pub(super) fn highest(points: &[(f64, f64)], room: usize) -> Series {
-    let group = points.len().div_ceil(room.max(1)).max(1);
+/// The highest point of each group of consecutive points, and the first and last point, so that peaks stay visible.
+pub(super) fn highest(points: &[(f64, f64)], max_points: usize) -> Series {
+    let group = points.len().div_ceil(max_points.max(1)).max(1);
     let peaks = points.chunks(group).filter_map(|chunk| chunk.iter().copied().max_by(|a, b| a.1.total_cmp(&b.1)));
     let ends = (group > 1).then(|| [points.first().copied(), points.last().copied()]);
     let mut kept: Series = peaks.chain(ends.into_iter().flatten().flatten()).collect();
@@ -183,30 +185,30 @@ pub(super) fn highest(points: &[(f64, f64)], room: usize) -> Series {
     kept
 }
 
-fn interval(at: f64, end: f64) -> usize {
-    ((at / end * INTERVALS as f64) as usize).min(INTERVALS - 1)
+fn time_bin(at: f64, end: f64) -> usize {
+    ((at / end * TIME_BINS as f64) as usize).min(TIME_BINS - 1)
 }
 
-/// The middles of the intervals, and the percentiles of the requests due in each, by nearest rank.
-fn quantiles(points: &[(f64, f64)], end: f64) -> Value {
-    let mut bins: Vec<Vec<f64>> = vec![Vec::new(); INTERVALS];
+/// The middles of the time bins, and percentiles of the requests scheduled in each, by nearest rank.
+fn quantiles_over_time(points: &[(f64, f64)], end: f64) -> Value {
+    let mut bins: Vec<Vec<f64>> = vec![Vec::new(); TIME_BINS];
     for &(at, value) in points {
-        if let Some(bin) = bins.get_mut(interval(at, end)) {
+        if let Some(bin) = bins.get_mut(time_bin(at, end)) {
             bin.push(value);
         }
     }
     bins.iter_mut().for_each(|bin| bin.sort_by(f64::total_cmp));
-    let of = |share: f64| {
+    let quantile = |share: f64| {
         let rank = |bin: &Vec<f64>| bin.get(((share * bin.len() as f64).ceil() as usize).saturating_sub(1)).copied();
         bins.iter().map(|bin| rank(bin).map_or(Value::Null, rounded)).collect::<Vec<_>>()
     };
-    json!({ "at": middles(end), "p50": of(0.50), "p90": of(0.90), "p95": of(0.95), "p99": of(0.99) })
+    json!({ "at": middles(end), "p50": quantile(0.50), "p90": quantile(0.90), "p95": quantile(0.95), "p99": quantile(0.99) })
 }
 
-fn counted(points: &[(f64, f64)], end: f64) -> Value {
-    let mut bins = vec![0u64; INTERVALS];
+fn counts_over_time(points: &[(f64, f64)], end: f64) -> Value {
+    let mut bins = vec![0u64; TIME_BINS];
     for &(at, _) in points {
-        if let Some(bin) = bins.get_mut(interval(at, end)) {
+        if let Some(bin) = bins.get_mut(time_bin(at, end)) {
             *bin += 1;
         }
     }
@@ -214,35 +216,35 @@ fn counted(points: &[(f64, f64)], end: f64) -> Value {
 }
 
 fn middles(end: f64) -> Vec<Value> {
-    numbers((0..INTERVALS).map(|index| (index as f64 + 0.5) * end / INTERVALS as f64))
+    numbers((0..TIME_BINS).map(|index| (index as f64 + 0.5) * end / TIME_BINS as f64))
 }
 
-/// Curves of a distribution with the limits on its quantiles, by column name.
-fn curves<'a>(of: impl IntoIterator<Item = (&'a Metric, &'a Series)>, case: &CaseReport, room: usize) -> Value {
+/// Distribution curves by column name, with the limits on their quantiles.
+fn curves<'a>(curves: impl IntoIterator<Item = (&'a Metric, &'a Series)>, case: &CaseReport, max_points: usize) -> Value {
     let curve = |(metric, points): (&Metric, &Series)| {
-        let limits: Vec<Value> = case.verdicts.iter().filter_map(|verdict| limit(verdict, *metric)).collect();
-        let words = json!({
-            "name": metric.name(), "unit": metric.unit().symbol(), "points": columns(&thin(points, room)), "limits": limits,
+        let limits: Vec<Value> = case.verdicts.iter().filter_map(|verdict| quantile_limit(verdict, *metric)).collect();
+        let object = json!({
+            "name": metric.name(), "unit": metric.unit().symbol(), "points": columns(&thin(points, max_points)), "limits": limits,
             "high": metric.higher_is_better(),
         });
-        (metric.column().to_owned(), words)
+        (metric.column().to_owned(), object)
     };
-    Value::Object(of.into_iter().filter(|(_, points)| !points.is_empty()).map(curve).collect::<Map<_, _>>())
+    Value::Object(curves.into_iter().filter(|(_, points)| !points.is_empty()).map(curve).collect::<Map<_, _>>())
 }
 
-/// Evenly picked points of a curve, its last one among them.
-fn thin(points: &[(f64, f64)], room: usize) -> Series {
-    let mut kept = evenly(points, room);
+/// Evenly spaced points of a curve, including the last one.
+fn thin(points: &[(f64, f64)], max_points: usize) -> Series {
+    let mut kept = evenly(points, max_points);
     if let Some(last) = points.last().filter(|last| kept.last() != Some(last)) {
         kept.push(*last);
     }
     kept
 }
 
-fn limit(verdict: &Verdict, wanted: Metric) -> Option<Value> {
+fn quantile_limit(verdict: &Verdict, limited: Metric) -> Option<Value> {
     match &verdict.check.subject {
-        Subject::Metric { metric, stat: Some(Stat::Quantile(share)), tags } if *metric == wanted && tags.is_empty() => {
-            Some(json!({ "share": share, "value": rounded(verdict.check.limit), "label": title(&verdict.check) }))
+        Subject::Metric { metric, stat: Some(Stat::Quantile(share)), tags } if *metric == limited && tags.is_empty() => {
+            Some(json!({ "share": share, "value": rounded(verdict.check.limit), "label": check_title(&verdict.check) }))
         }
         _ => None,
     }
@@ -260,50 +262,49 @@ fn by_token(bands: &[Band]) -> Value {
     })
 }
 
-/// Columns: number, turn, due, sent, first token, end, how it failed.
+/// Columns: sequence number, turn, scheduled send time, sent, first token, end, failure.
 fn waterfall(bars: &[Bar]) -> Value {
-    let maybe = |value: fn(&Bar) -> Option<f64>| bars.iter().map(|bar| value(bar).map(rounded)).collect::<Vec<_>>();
+    let optional = |value: fn(&Bar) -> Option<f64>| bars.iter().map(|bar| value(bar).map(rounded)).collect::<Vec<_>>();
     json!([
         bars.iter().map(|bar| bar.seq).collect::<Vec<_>>(),
         bars.iter().map(|bar| bar.turn).collect::<Vec<_>>(),
         numbers(bars.iter().map(|bar| bar.intended)),
-        maybe(|bar| bar.sent),
-        maybe(|bar| bar.first_token),
+        optional(|bar| bar.sent),
+        optional(|bar| bar.first_token),
         numbers(bars.iter().map(|bar| bar.end)),
         bars.iter().map(|bar| bar.failure.map(|kind| kind.name())).collect::<Vec<_>>(),
     ])
 }
 
-/// A picture: its title, its unit, and the signals that are its lines with a word for each.
-type Drawn = (&'static str, &'static str, &'static [(Signal, &'static str)]);
+/// A telemetry chart: its title, its unit, and its signals with their labels.
+type TelemetryChart = (&'static str, &'static str, &'static [(Signal, &'static str)]);
 
-/// The lines of the charts over time: signals of one picture and one unit together.
-const PICTURES: [Drawn; 7] = [
+const TELEMETRY_CHARTS: [TelemetryChart; 7] = [
     ("Requests in the server", "requests", &[(Signal::ServerRunning, "running"), (Signal::ServerWaiting, "waiting")]),
-    ("KV cache in use", "%", &[(Signal::ServerKvCacheUsage, "KV cache")]),
-    ("GPU busy", "%", &[(Signal::GpuUtilization, "processors"), (Signal::GpuMemoryUtilization, "memory interface")]),
-    ("GPU memory", "GiB", &[(Signal::GpuMemory, "all"), (Signal::GpuMemoryServer, "of the server")]),
+    ("KV cache usage", "%", &[(Signal::ServerKvCacheUsage, "KV cache")]),
+    ("GPU utilization", "%", &[(Signal::GpuUtilization, "compute"), (Signal::GpuMemoryUtilization, "memory interface")]),
+    ("GPU memory", "GiB", &[(Signal::GpuMemory, "total"), (Signal::GpuMemoryServer, "server")]),
     ("GPU power", "W", &[(Signal::GpuPower, "power")]),
-    ("CPU", "cores", &[(Signal::ProcessCpu, "the server"), (Signal::ToolCpu, "this tool")]),
-    ("CPU of the machine", "%", &[(Signal::HostCpu, "the machine")]),
+    ("CPU", "cores", &[(Signal::ProcessCpu, "server"), (Signal::ToolCpu, "load generator")]),
+    ("Host CPU", "%", &[(Signal::HostCpu, "host")]),
 ];
 
-/// Those of them that were told, in numbers of their unit; shares as shares.
-fn telemetry_lines(case: &CaseReport, room: usize) -> Value {
-    let line = |(signal, word): &(Signal, &str)| {
+/// The telemetry charts with data, in their units; shares are 0..=1.
+fn telemetry_lines(case: &CaseReport, max_points: usize) -> Value {
+    let line = |(signal, label): &(Signal, &str)| {
         let points = case.telemetry.series.get(signal).filter(|points| !points.is_empty())?;
         let factor = match signal.unit() {
             Unit::Bytes => 1.0 / 1_073_741_824.0,
             _ => 1.0,
         };
         let points: Vec<(f64, f64)> = points.iter().map(|(at, value)| (*at, value * factor)).collect();
-        Some(json!({ "label": word, "points": columns(&highest(&points, room)) }))
+        Some(json!({ "label": label, "points": columns(&highest(&points, max_points)) }))
     };
-    let picture = |(title, unit, signals): &Drawn| {
+    let chart = |(title, unit, signals): &TelemetryChart| {
         let lines: Vec<Value> = signals.iter().filter_map(line).collect();
         (!lines.is_empty()).then(|| json!({ "title": title, "unit": unit, "lines": lines }))
     };
-    json!(PICTURES.iter().filter_map(picture).collect::<Vec<_>>())
+    json!(TELEMETRY_CHARTS.iter().filter_map(chart).collect::<Vec<_>>())
 }
 
 #[cfg(test)]
@@ -313,7 +314,7 @@ mod tests {
     use crate::fixture::{case, observed};
 
     #[test]
-    fn numbers_keep_five_digits_and_what_is_none_is_null() {
+    fn numbers_keep_five_digits_and_non_numbers_are_null() {
         let short = [0.0, 3.0, 1234567.8, 0.123456789, 1.5e-7, f64::NAN, f64::INFINITY].map(rounded);
         assert_eq!(json!(short), json!([0, 3, 1234568, 0.12346, 1.5e-7, null, null]));
     }
@@ -328,14 +329,14 @@ mod tests {
     }
 
     #[test]
-    fn percentiles_over_time_are_those_of_their_interval() {
+    fn percentiles_over_time_are_those_of_their_bin() {
         let points: Series = (0..96).map(|k| (f64::from(k), f64::from(k))).collect();
-        let seen = quantiles(&points, 96.0);
-        assert_eq!((&seen["at"][1], &seen["p50"][1], &seen["p99"][1]), (&json!(3), &json!(2), &json!(3)));
+        let binned = quantiles_over_time(&points, 96.0);
+        assert_eq!((&binned["at"][1], &binned["p50"][1], &binned["p99"][1]), (&json!(3), &json!(2), &json!(3)));
     }
 
     #[test]
-    fn what_is_empty_is_left_out_and_limits_stand_beside_their_metric() {
+    fn empty_series_are_null_and_limits_belong_to_their_metric() {
         let none = series(&fixture::no_data(), 1);
         assert_eq!(
             none,
@@ -347,10 +348,10 @@ mod tests {
     }
 
     #[test]
-    fn lines_are_in_the_unit_of_their_picture() {
-        let told = telemetry_lines(&observed(), 200);
-        assert_eq!(told.as_array().unwrap().len(), 7);
-        let (memory, power) = (&told[3], &told[4]);
+    fn lines_are_in_the_unit_of_their_chart() {
+        let charts = telemetry_lines(&observed(), 200);
+        assert_eq!(charts.as_array().unwrap().len(), 7);
+        let (memory, power) = (&charts[3], &charts[4]);
         assert_eq!((&memory["unit"], &memory["lines"][0]["points"][1][0]), (&json!("GiB"), &json!(61)));
         assert_eq!((&power["title"], &power["lines"][0]["points"][1][0]), (&json!("GPU power"), &json!(540)));
         assert_eq!(telemetry_lines(&case(4), 200), json!([]));

@@ -1,30 +1,30 @@
 "use strict";
-// How a chart looks and behaves: colours of the theme, axes, hover, zoom. What is drawn is in charts.js.
-const live = new Set();
-const watch = new ResizeObserver((seen) => { for (const one of live) if (seen.some((entry) => entry.target === one.box)) one.resize(); });
+// Appearance and behavior of charts: theme colors, axes, hover, zoom. charts.js defines the charts.
+const liveCharts = new Set();
+const watch = new ResizeObserver((entries) => { for (const one of liveCharts) if (entries.some((entry) => entry.target === one.box)) one.resize(); });
 const shownQuantiles = { p50: true, p90: false, p95: true, p99: true };
-const quantileColours = { p50: "--c0", p90: "--c2", p95: "--c1", p99: "--c3" };
+const quantileColors = { p50: "--c0", p90: "--c2", p95: "--c1", p99: "--c3" };
 let printing = false;
 
-function element(name, parent, words, className) {
+function element(name, parent, text, className) {
   const made = document.createElement(name);
-  if (words != null) made.textContent = words;
+  if (text != null) made.textContent = text;
   if (className) made.className = className;
   if (parent) parent.append(made);
   return made;
 }
 
-// The colour that a custom property stands for in the theme that is on.
-const probe = element("span");
-probe.hidden = true;
-document.body.append(probe);
-const known = new Map();
-function colour(name) {
-  if (!known.has(name)) {
-    probe.style.color = `var(${name})`;
-    known.set(name, getComputedStyle(probe).color);
+// The value of a CSS color variable in the current theme, read from a hidden element and cached.
+const colorElement = element("span");
+colorElement.hidden = true;
+document.body.append(colorElement);
+const colorCache = new Map();
+function color(name) {
+  if (!colorCache.has(name)) {
+    colorElement.style.color = `var(${name})`;
+    colorCache.set(name, getComputedStyle(colorElement).color);
   }
-  return known.get(name);
+  return colorCache.get(name);
 }
 
 function figure(value) {
@@ -41,7 +41,7 @@ function inUnit(value, unit) {
 const seconds = (value) => (value == null ? "–" : (value < 1 ? figure(value * 1000) + " ms" : Number(value.toPrecision(5)) + " s"));
 
 function axis(label, side, values, log, fixed) {
-  const own = { label, labelSize: 20, labelFont: "12px system-ui, sans-serif", font: "11px system-ui, sans-serif", stroke: () => colour("--muted"), grid: { stroke: () => colour("--grid"), width: 1 }, ticks: { stroke: () => colour("--line"), width: 1, size: 4 } };
+  const own = { label, labelSize: 20, labelFont: "12px system-ui, sans-serif", font: "11px system-ui, sans-serif", stroke: () => color("--muted"), grid: { stroke: () => color("--grid"), width: 1 }, ticks: { stroke: () => color("--line"), width: 1, size: 4 } };
   if (values) own.values = (u, ticks) => ticks.map((tick) => (tick == null ? "" : values(tick)));
   if (!side) { own.size = 28; own.labelSize = 16; own.labelGap = 0; }
   if (side) own.size = fixed ? () => 48 : (u, texts) => 18 + Math.max(20, ...(texts || []).map((text) => String(text).length * 6.6));
@@ -49,35 +49,36 @@ function axis(label, side, values, log, fixed) {
   return own;
 }
 
-// Upper end of a linear axis from zero, with some air.
+// The range of a linear axis from zero, with some headroom.
 const fromZero = (u, low, high) => [0, high > 0 ? high * 1.06 : 1];
 const around = (u, low, high) => (low === high ? [low - Math.max(1, Math.abs(low)) * 0.5, high + Math.max(1, Math.abs(high)) * 0.5] : [low, high]);
 const decades = (u, low, high) => { const least = low > 0 ? low : 0.001; return [10 ** Math.floor(Math.log10(least)), 10 ** Math.ceil(Math.log10(Math.max(high, least * 1.0001)))]; };
 
-// Lines and areas behind and before the data. Instants and bands of the horizontal axis, limits of the vertical one.
-function behind(u, chart) {
+// Shaded bands of the horizontal axis, drawn behind the data.
+function drawBackground(u, chart) {
   const { ctx, bbox } = u;
   ctx.save();
   ctx.beginPath(); ctx.rect(bbox.left, bbox.top, bbox.width, bbox.height); ctx.clip();
   for (const band of chart.bands || []) {
-    // Far outside the picture a canvas loses its way.
+    // Canvas coordinates far outside the visible area are drawn wrongly, so the band is clipped first.
     const { min, max } = u.scales.x, [from, to] = [Math.max(band.from, min), Math.min(band.to, max)];
     if (from >= to) continue;
     const [a, b] = [from, to].map((x) => u.valToPos(x, "x", true));
-    ctx.fillStyle = colour(band.colour); ctx.globalAlpha = band.alpha || 1;
+    ctx.fillStyle = color(band.color); ctx.globalAlpha = band.alpha || 1;
     if (band.strip) ctx.fillRect(a, bbox.top, b - a, 4 * devicePixelRatio); else ctx.fillRect(a, bbox.top, b - a, bbox.height);
     ctx.globalAlpha = 1;
   }
   ctx.restore();
 }
-function before(u, chart) {
+// Custom painting and dashed marks, drawn over the data.
+function drawForeground(u, chart) {
   const { ctx, bbox } = u;
   ctx.save();
   ctx.beginPath(); ctx.rect(bbox.left, bbox.top, bbox.width, bbox.height); ctx.clip();
   if (chart.draw) chart.draw(u, ctx);
   ctx.setLineDash([5 * devicePixelRatio, 4 * devicePixelRatio]); ctx.lineWidth = 1.5 * devicePixelRatio;
   for (const mark of chart.marks || []) {
-    ctx.strokeStyle = colour(mark.colour || "--fail");
+    ctx.strokeStyle = color(mark.color || "--fail");
     ctx.beginPath();
     if (mark.x != null) { const x = u.valToPos(mark.x, "x", true); ctx.moveTo(x, bbox.top); ctx.lineTo(x, bbox.top + bbox.height); }
     if (mark.y != null) { const y = u.valToPos(mark.y, "y", true); ctx.moveTo(bbox.left, y); ctx.lineTo(bbox.left + bbox.width, y); }
@@ -89,8 +90,8 @@ function before(u, chart) {
 function scales(chart) {
   const { x: data } = chart, ofLog = (u, low, high) => (low === high ? [low / 2, high * 2] : [low, high]);
   const first = chart.xRange || (chart.xLog ? ofLog : around);
-  // All of the data is the whole picture, as it was at first; anything less is a part that somebody chose.
-  const range = (u, low, high) => (low <= data[0] && high >= data[data.length - 1] ? u.whole || first(u, low, high) : [low, high]);
+  // A range that covers all data means no zoom, so it is replaced by the initial range.
+  const range = (u, low, high) => (low <= data[0] && high >= data[data.length - 1] ? u.fullRange || first(u, low, high) : [low, high]);
   return {
     x: { time: false, range, distr: chart.xLog ? 3 : 1 },
     y: { dir: chart.yDown ? -1 : 1, range: chart.yRange || (chart.yLog ? decades : fromZero), distr: chart.yLog ? 3 : 1 },
@@ -98,8 +99,8 @@ function scales(chart) {
 }
 
 function line(own) {
-  // One value alone has no line to be seen by.
-  const stroke = () => colour(own.colour), lone = own.values.filter((value) => value != null).length === 1;
+  // A line through a single value is invisible, so its point is drawn.
+  const stroke = () => color(own.color), lone = own.values.filter((value) => value != null).length === 1;
   const made = { label: own.label, stroke, width: own.width == null ? 2 : own.width, dash: own.dash, points: { show: own.points === true || lone, size: own.size || 6, fill: stroke, stroke }, value: (u, value) => (value == null ? "–" : (own.say || figure)(value)) };
   if (own.quantile) made.show = shownQuantiles[own.quantile];
   if (own.gapless) made.spanGaps = true;
@@ -109,17 +110,17 @@ function line(own) {
   return made;
 }
 
-// A chart in a figure: caption, canvas, legend. `chart.lines` are series over `chart.x`; `chart.draw` paints what is none.
+// Adds a chart as a figure with caption, canvas and legend. `chart.lines` are series over `chart.x`; `chart.draw` paints the rest.
 function draw(parent, chart) {
   const box = element("figure", parent, null, chart.wide ? "wide" : "");
   const caption = element("figcaption", box, chart.title);
   if (chart.remark) element("small", caption, chart.remark);
   const reset = element("button", caption, "Reset zoom", "reset");
   reset.type = "button"; reset.hidden = true;
-  const words = chart.hover ? element("p", null, "", "hover") : null;
+  const hoverText = chart.hover ? element("p", null, "", "hover") : null;
   const height = chart.height || 250;
   const size = () => (printing ? { width: chart.wide ? 690 : 340, height: Math.min(height * 0.7, 300) } : { width: Math.max(240, box.clientWidth), height });
-  const zoomed = (u) => { const whole = u.whole; if (whole) reset.hidden = Math.abs(u.scales.x.min - whole[0]) + Math.abs(u.scales.x.max - whole[1]) < 1e-9 * (whole[1] - whole[0] || 1); };
+  const zoomed = (u) => { const full = u.fullRange; if (full) reset.hidden = Math.abs(u.scales.x.min - full[0]) + Math.abs(u.scales.x.max - full[1]) < 1e-9 * (full[1] - full[0] || 1); };
   const u = new uPlot({
     ...size(),
     scales: scales(chart),
@@ -129,52 +130,52 @@ function draw(parent, chart) {
     focus: { alpha: 0.45 },
     legend: { show: !chart.hover, live: true },
     hooks: {
-      drawClear: [(u) => behind(u, chart)],
-      draw: [(u) => before(u, chart)],
-      ready: [(u) => { u.whole = [u.scales.x.min, u.scales.x.max]; }],
-      setScale: [(u, key) => { if (key === "x") { zoomed(u); follow(u, chart); } }],
-      setCursor: [(u) => { if (words) words.textContent = (u.cursor.left >= 0 && chart.hover(u)) || chart.idle || "\u00a0"; }],
+      drawClear: [(u) => drawBackground(u, chart)],
+      draw: [(u) => drawForeground(u, chart)],
+      ready: [(u) => { u.fullRange = [u.scales.x.min, u.scales.x.max]; }],
+      setScale: [(u, key) => { if (key === "x") { zoomed(u); syncZoom(u, chart); } }],
+      setCursor: [(u) => { if (hoverText) hoverText.textContent = (u.cursor.left >= 0 && chart.hover(u)) || chart.idle || "\u00a0"; }],
     },
   }, [chart.x, ...chart.lines.map((own) => own.values)], box);
-  if (words) { box.append(words); words.textContent = chart.idle || "\u00a0"; }
-  if (chart.keys) keys(box, chart.keys);
-  reset.onclick = () => u.setScale("x", { min: u.whole[0], max: u.whole[1] });
+  if (hoverText) { box.append(hoverText); hoverText.textContent = chart.idle || "\u00a0"; }
+  if (chart.keys) addKeys(box, chart.keys);
+  reset.onclick = () => u.setScale("x", { min: u.fullRange[0], max: u.fullRange[1] });
   const one = { u, chart, box, resize: () => { const next = size(); if (next.width !== u.width || next.height !== u.height) u.setSize(next); } };
-  live.add(one);
+  liveCharts.add(one);
   watch.observe(box);
   return one;
 }
 
-// Charts over the same time are zoomed together.
-function follow(from, chart) {
-  if (!chart.sync || !from.whole) return;
-  for (const other of live) {
+// Zooms all charts over the same time together.
+function syncZoom(from, chart) {
+  if (!chart.sync || !from.fullRange) return;
+  for (const other of liveCharts) {
     const { min, max } = from.scales.x;
-    if (other.chart.sync === chart.sync && other.u !== from && other.u.whole && (other.u.scales.x.min !== min || other.u.scales.x.max !== max)) other.u.setScale("x", { min, max });
+    if (other.chart.sync === chart.sync && other.u !== from && other.u.fullRange && (other.u.scales.x.min !== min || other.u.scales.x.max !== max)) other.u.setScale("x", { min, max });
   }
 }
 
-// What the colours of a chart mean, where its legend does not say it.
-function keys(box, entries) {
+// An extra legend for colors that the legend of the chart does not explain.
+function addKeys(box, entries) {
   const row = element("div", box, null, "keys");
-  for (const [name, words, stroke] of entries) {
+  for (const [name, label, stroke] of entries) {
     const entry = element("span", row);
     const mark = element("i", entry, null, stroke ? "stroke" : "");
     mark.style[stroke ? "borderTopColor" : "background"] = name.startsWith("--") ? `var(${name})` : name;
-    entry.append(words);
+    entry.append(label);
   }
 }
 
 function discard(container) {
-  for (const one of [...live]) if (container.contains(one.box)) { live.delete(one); watch.unobserve(one.box); one.u.destroy(); }
+  for (const one of [...liveCharts]) if (container.contains(one.box)) { liveCharts.delete(one); watch.unobserve(one.box); one.u.destroy(); }
   container.replaceChildren();
 }
 function refresh() {
-  known.clear();
-  for (const { u, resize } of live) { resize(); u.redraw(false, true); }
+  colorCache.clear();
+  for (const { u, resize } of liveCharts) { resize(); u.redraw(false, true); }
 }
 
-// The buttons that choose percentiles, for every chart at once.
+// Buttons that show and hide percentiles in all charts.
 function toggles(parent) {
   const row = element("div", parent, null, "tools");
   element("span", row, "Percentiles", "muted");
@@ -187,10 +188,10 @@ function toggles(parent) {
 function choose(name, on) {
   shownQuantiles[name] = on;
   document.querySelectorAll(`button[data-quantile="${name}"]`).forEach((button) => button.setAttribute("aria-pressed", on));
-  for (const { u, chart } of live) chart.lines.forEach((own, index) => { if (own.quantile === name) u.setSeries(index + 1, { show: on }); });
+  for (const { u, chart } of liveCharts) chart.lines.forEach((own, index) => { if (own.quantile === name) u.setSeries(index + 1, { show: on }); });
 }
 
-// The nearest of these points to the cursor, within a finger's width; its index, or -1.
+// The index of the point nearest to the cursor, or -1 if none is near it.
 function nearest(u, xs, ys) {
   let best = -1, least = 24 ** 2;
   for (let index = 0; index < xs.length; index++) {

@@ -1,4 +1,4 @@
-// How the page is used: which case is shown, filtering, printing.
+// Interaction: selecting a case, filtering, printing.
 const sections = [...document.querySelectorAll(".case")];
 const caseTable = document.querySelector("#overview table");
 const picker = document.getElementById("picker");
@@ -15,10 +15,10 @@ function showCase(index) {
   drawCase(sections[index].querySelector(".charts"));
 }
 
-// The fragment `#case-3` shows a case; a comma joins it with a theme.
+// The URL fragment `#case-3` shows a case; a theme may follow after a comma.
 function followFragment() {
-  for (const word of location.hash.slice(1).split(",")) {
-    const found = /^case-(\d+)$/.exec(word);
+  for (const part of location.hash.slice(1).split(",")) {
+    const found = /^case-(\d+)$/.exec(part);
     if (found) { showCase(Number(found[1])); sections[shown].scrollIntoView(); }
   }
 }
@@ -35,22 +35,22 @@ if (sections.length) {
   document.getElementById("next").onclick = () => step(1);
 }
 
-// A case passes where it holds every word that is asked for.
+// The filter keeps the cases whose id contains every typed word.
 const filter = document.getElementById("filter");
 if (filter) filter.oninput = () => {
   const words = filter.value.toLowerCase().split(/\s+/).filter(Boolean);
-  const passes = (id) => words.every((word) => id.toLowerCase().includes(word));
+  const matches = (id) => words.every((word) => id.toLowerCase().includes(word));
   const rows = [...caseTable.tBodies[0].rows];
-  rows.forEach((row) => { row.hidden = !passes(row.dataset.case); });
-  [...picker.options].forEach((option) => { option.hidden = !passes(option.textContent); });
+  rows.forEach((row) => { row.hidden = !matches(row.dataset.case); });
+  [...picker.options].forEach((option) => { option.hidden = !matches(option.textContent); });
   document.getElementById("found").textContent = words.length ? `${rows.filter((row) => !row.hidden).length} of ${rows.length}` : "";
 };
 
-// On paper every case has its charts; of very many cases only the one that is shown.
-const PRINTED = 24;
+// Printed pages have the charts of every case, up to this number of cases; beyond it only those of the selected case.
+const MAX_PRINTED_CASES = 24;
 addEventListener("beforeprint", () => {
   printing = true;
-  if (sections.length <= PRINTED) sections.forEach((section, index) => { if (index !== shown) drawCase(section.querySelector(".charts")); });
+  if (sections.length <= MAX_PRINTED_CASES) sections.forEach((section, index) => { if (index !== shown) drawCase(section.querySelector(".charts")); });
   refresh();
 });
 addEventListener("afterprint", () => {

@@ -1,6 +1,6 @@
 use super::*;
-use crate::fixture::{case, failing, grid, no_data, report_of, sweep};
-use crate::search::tests::searched;
+use crate::fixture;
+use crate::fixture::{failing, grid, no_data, report_of, searched, sweep};
 use llmscen_core::chart_data::{Band, Bar, Heat, Pictures};
 use llmscen_core::metric::Metric;
 use llmscen_core::outcome::FailureKind;
@@ -9,28 +9,36 @@ use llmscen_core::report::{CaseReport, FailureExample, GroupReport, RunVerdict};
 const PLAN: &str = "version: 1\nname: chat\ntarget: { url: \"http://127.0.0.1:8000\", api_key: ${KEY} }\n";
 const ATTACK: &str = "</script><script>alert(1)</script><!-- <img src=x onerror=alert(2)> \" ' & \u{2028} --> </pre></title>";
 
-/// A case with everything that can be drawn.
-fn pictured(users: u32) -> CaseReport {
-    let mut own = case(users);
-    let drawn: Vec<(f64, f64)> = own.timelines.ttft_ms.clone();
-    let mut sorted: Vec<f64> = drawn.iter().map(|point| point.1).collect();
+/// A case with data for every chart.
+fn case_with_all_charts(users: u32) -> CaseReport {
+    let mut case = fixture::case(users);
+    let ttft: Vec<(f64, f64)> = case.timelines.ttft_ms.clone();
+    let mut sorted: Vec<f64> = ttft.iter().map(|point| point.1).collect();
     sorted.sort_by(f64::total_cmp);
     let n = sorted.len() as f64;
     let spectrum: Vec<(f64, f64)> =
         sorted.iter().enumerate().map(|(k, value)| ((k as f64 / n).min(1.0 - 1.0 / n), *value)).collect();
-    let end = own.timelines.measured.1;
+    let end = case.timelines.measured.1;
     let cells = |column: usize| (0..20).map(|row: usize| (12 - (row.abs_diff(8 + column % 5)).min(12)) as u32).collect();
     let bar = |index: usize| {
-        let (due, ttft) = drawn[index];
+        let (scheduled, first_ms) = ttft[index];
         let failure = (index % 23 == 7).then_some(FailureKind::Truncated);
-        let (sent, first) = (due + 0.05 * (index % 7) as f64, due + ttft / 1e3 + 0.3);
-        Bar { seq: index as u64, turn: 0, intended: due, sent: Some(sent), first_token: Some(first), end: first + 1.2, failure }
+        let (sent, first) = (scheduled + 0.05 * (index % 7) as f64, scheduled + first_ms / 1e3 + 0.3);
+        Bar {
+            seq: index as u64,
+            turn: 0,
+            intended: scheduled,
+            sent: Some(sent),
+            first_token: Some(first),
+            end: first + 1.2,
+            failure,
+        }
     };
     let band = |step: usize| {
         let from = (step * 8 + 2) as f64;
         Band { from, to: from + 7.0, n: 1900, p50: 9.0 + from / 40.0, p90: 12.0 + from / 30.0, p99: 19.0 + from / 20.0 }
     };
-    own.pictures = Pictures {
+    case.pictures = Pictures {
         spectra: [(Metric::Ttft, spectrum)].into(),
         heat: Some(Heat {
             times: (0..=40).map(|k| end * f64::from(k) / 40.0).collect(),
@@ -38,23 +46,23 @@ fn pictured(users: u32) -> CaseReport {
             counts: (0..40).map(cells).collect(),
         }),
         by_token: (0..16).map(band).collect(),
-        prefill: drawn.iter().enumerate().map(|(k, point)| (100.0 + (k * 37 % 900) as f64, point.1)).collect(),
+        prefill: ttft.iter().enumerate().map(|(k, point)| (100.0 + (k * 37 % 900) as f64, point.1)).collect(),
         waterfall: (0..60).map(bar).collect(),
     };
-    own
+    case
 }
 
-fn attacked() -> Report {
-    let mut own = failing();
-    own.id = ATTACK.into();
-    own.load = ATTACK.into();
-    own.notes.push(ATTACK.into());
-    own.failures =
+fn report_with_markup() -> Report {
+    let mut case = failing();
+    case.id = ATTACK.into();
+    case.load = ATTACK.into();
+    case.notes.push(ATTACK.into());
+    case.failures =
         vec![FailureExample { kind: FailureKind::Http5xx, count: 9, status: None, message: ATTACK.into(), at: ATTACK.into() }];
-    own.groups = vec![GroupReport { name: ATTACK.into(), ..GroupReport::default() }];
-    own.verdicts[0].check.expr = ATTACK.into();
-    own.audit.reasons.push(ATTACK.into());
-    let mut report = report_of(vec![own], RunVerdict::Fail, 1);
+    case.groups = vec![GroupReport { name: ATTACK.into(), ..GroupReport::default() }];
+    case.verdicts[0].check.expr = ATTACK.into();
+    case.audit.reasons.push(ATTACK.into());
+    let mut report = report_of(vec![case], RunVerdict::Fail, 1);
     report.description = Some(ATTACK.into());
     report.manifest.name = ATTACK.into();
     report.manifest.notes.push(ATTACK.into());
@@ -63,14 +71,14 @@ fn attacked() -> Report {
 }
 
 #[test]
-fn no_word_of_a_run_becomes_markup_or_script() {
+fn text_of_a_run_never_becomes_markup_or_script() {
     let harmless = html(&report_of(vec![failing()], RunVerdict::Fail, 1), "").unwrap();
-    let page = html(&attacked(), ATTACK).unwrap();
-    assert!(!page.contains("<script>alert") && !page.contains("<img"), "markup of a run's words");
+    let page = html(&report_with_markup(), ATTACK).unwrap();
+    assert!(!page.contains("<script>alert") && !page.contains("<img"), "markup from a run");
     for tag in ["<script", "</script", "</title", "</pre", "<!--", "-->"] {
         assert_eq!(page.matches(tag).count(), harmless.matches(tag).count(), "{tag}");
     }
-    assert!(page.matches("alert(1)").count() > 30, "shown as words, wherever they stand");
+    assert!(page.matches("alert(1)").count() > 30, "shown as text everywhere");
     for line in page.lines().filter(|line| line.starts_with("<script type=\"application/json\"")) {
         let json = line.split_once('>').unwrap().1.strip_suffix("</script>").unwrap();
         serde_json::from_str::<Value>(json).unwrap();
@@ -78,7 +86,7 @@ fn no_word_of_a_run_becomes_markup_or_script() {
 }
 
 #[test]
-fn the_page_asks_for_nothing_and_names_the_licence() {
+fn the_page_loads_nothing_and_contains_the_license() {
     let page = html(&sweep(2), PLAN).unwrap();
     let policy = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:";
     assert!(page.contains(policy) && page.starts_with("<!DOCTYPE html>"), "{}", &page[..300]);
@@ -91,13 +99,13 @@ fn the_page_asks_for_nothing_and_names_the_licence() {
 
 #[test]
 fn the_same_report_gives_the_same_bytes() {
-    for report in [sweep(12), searched(), attacked()] {
+    for report in [sweep(12), searched(), report_with_markup()] {
         assert_eq!(html(&report, PLAN).unwrap(), html(&report, PLAN).unwrap());
     }
 }
 
 #[test]
-fn a_figure_stands_beside_its_raw_value() {
+fn a_cell_has_its_raw_value_as_attribute() {
     let report = sweep(1);
     let page = html(&report, PLAN).unwrap();
     let p99 = serde_json::to_string(&report.cases[0].distributions[&Metric::Ttft].quantile(0.99)).unwrap();
@@ -106,22 +114,22 @@ fn a_figure_stands_beside_its_raw_value() {
         2,
         "overview and percentile table"
     );
-    assert_eq!(page.matches(&format!(" data-stat=\"p99\" data-value=\"{p99}\"")).count(), 3, "those and case");
+    assert_eq!(page.matches(&format!(" data-stat=\"p99\" data-value=\"{p99}\"")).count(), 3, "those and the case");
 }
 
 #[test]
-fn many_limits_show_first_those_that_do_not_hold() {
+fn many_objectives_show_those_not_passed_first() {
     let page = html(&sweep(100), PLAN).unwrap();
     let open = page.split("<details>").next().unwrap();
-    assert!(open.contains("200 limits, ") && !open.contains("class=\"pass\">✓ pass"), "only what is not met");
+    assert!(open.contains("200 objectives, ") && !open.contains("class=\"pass\">✓ pass"), "passed objectives are folded");
     let first = open.split("<tbody>").nth(1).unwrap().split("</tr>").next().unwrap();
     assert!(first.contains("concurrency=29") && first.contains("✗ fail"), "{first}");
 }
 
 #[test]
-fn what_is_not_there_has_no_section() {
+fn sections_without_data_are_omitted() {
     let page = html(&report_of(Vec::new(), RunVerdict::Error, 3), PLAN).unwrap();
-    assert!(page.contains("No case ran.") && page.contains("No limit was set."));
+    assert!(page.contains("No case ran.") && page.contains("No objective was set."));
     for absent in ["id=\"failures\"", "id=\"search\"", "id=\"notes\"", "id=\"cases\""] {
         assert!(!page.contains(absent), "{absent}");
     }
@@ -130,8 +138,8 @@ fn what_is_not_there_has_no_section() {
 }
 
 #[test]
-fn a_hundred_cases_with_every_picture_stay_small() {
-    let report = report_of((1..=100).map(pictured).collect(), RunVerdict::Fail, 1);
+fn a_hundred_cases_with_every_chart_stay_small() {
+    let report = report_of((1..=100).map(case_with_all_charts).collect(), RunVerdict::Fail, 1);
     let page = html(&report, PLAN).unwrap();
     assert!(page.len() < 5_500_000, "{} bytes", page.len());
 }
@@ -141,13 +149,18 @@ fn a_hundred_cases_with_every_picture_stay_small() {
 fn gallery() {
     let dir = std::env::temp_dir().join("llmscen-pages");
     std::fs::create_dir_all(&dir).unwrap();
-    let of = |loads: &[u32]| report_of(loads.iter().map(|users| pictured(*users)).collect(), RunVerdict::Inconclusive, 5);
+    let with_loads =
+        |loads: &[u32]| report_of(loads.iter().map(|users| case_with_all_charts(*users)).collect(), RunVerdict::Inconclusive, 5);
     let failures = report_of(vec![failing(), no_data()], RunVerdict::Fail, 1);
     let all: Vec<u32> = (1..=100).collect();
-    let sizes =
-        [("1", of(&[8])), ("2", of(&[4, 32])), ("12", of(&[1, 2, 4, 8, 12, 16, 24, 32, 48, 64, 96, 128])), ("100", of(&all))];
-    let odd = [("failing", failures), ("search", searched()), ("grid", grid(3)), ("attack", attacked())];
-    for (name, report) in sizes.into_iter().chain(odd) {
+    let sizes = [
+        ("1", with_loads(&[8])),
+        ("2", with_loads(&[4, 32])),
+        ("12", with_loads(&[1, 2, 4, 8, 12, 16, 24, 32, 48, 64, 96, 128])),
+        ("100", with_loads(&all)),
+    ];
+    let others = [("failing", failures), ("search", searched()), ("grid", grid(3)), ("attack", report_with_markup())];
+    for (name, report) in sizes.into_iter().chain(others) {
         std::fs::write(dir.join(format!("{name}.html")), html(&report, PLAN).unwrap()).unwrap();
     }
 }

@@ -4,7 +4,7 @@ use llmscen_core::local::{Batch, Loaded};
 use llmscen_core::report::RunVerdict;
 
 /// Two prompts of 30 tokens in 100 ms, three tokens each: 20 and 30 ms.
-fn local() -> CaseReport {
+fn local_case() -> CaseReport {
     let loaded = Loaded {
         model: "/m/tiny".into(),
         architecture: "llama".into(),
@@ -37,8 +37,8 @@ fn local() -> CaseReport {
 }
 
 #[test]
-fn a_model_in_this_process_has_a_row_of_what_it_is_and_one_of_what_it_did() {
-    let report = report_of(vec![case(1), local()], RunVerdict::Pass, 0);
+fn a_local_model_has_a_row_for_itself_and_one_for_its_batches() {
+    let report = report_of(vec![case(1), local_case()], RunVerdict::Pass, 0);
     let model = [
         "`concurrency=2`",
         "`/m/tiny`",
@@ -53,7 +53,7 @@ fn a_model_in_this_process_has_a_row_of_what_it_is_and_one_of_what_it_did() {
         "0 ms",
     ];
     assert_eq!(models(&report).markdown_rows(), [model]);
-    let did = [
+    let measured = [
         "`concurrency=2`",
         "1",
         "2",
@@ -71,25 +71,25 @@ fn a_model_in_this_process_has_a_row_of_what_it_is_and_one_of_what_it_did() {
         "300 MiB / 300 MiB",
         "n/a",
     ];
-    assert_eq!(batches(&report).markdown_rows(), [did]);
+    assert_eq!(batches(&report).markdown_rows(), [measured]);
     assert_eq!(speeds(&report).markdown_rows(), [["`concurrency=2`", "96", "61.23", "1.50", "2"]]);
     let table = "CASE           INPUT LENGTH  SPEED (TOKENS/S)  MEMORY (GB)  REQUESTS\n\
                  concurrency=2            96             61.23         1.50         2\n";
     assert_eq!(speed_table(&report, None, false), table);
     let line = "concurrency=2: /m/tiny (f32, cpu (2 threads)): prefill 600 tok/s, decode 80 tok/s, step p50 20 ms; \
-        memory 200 MiB at its peak";
+        peak memory 200 MiB";
     assert_eq!(lines(&report), [line]);
 }
 
 #[test]
-fn results_json_tells_the_same_and_null_of_a_server() {
-    let own = json(&local(), |of| json!(of.max));
+fn results_json_has_the_model_or_null_for_a_server() {
+    let model = json(&local_case(), |values| json!(values.max));
     assert_eq!(
-        (&own["parameters"], &own["read_ms"], &own["measured"]["step_ms"]),
+        (&model["parameters"], &model["read_ms"], &model["measured"]["step_ms"]),
         (&json!(1_234_000), &json!(5.0), &json!(30.0))
     );
-    assert_eq!((&own["measured"]["prefill_tps"], &own["measured"]["decode_tps"]), (&json!(600.0), &json!(80.0)));
-    assert_eq!((&own["measured"]["device_memory"], json(&case(1), |_| Value::Null)), (&Value::Null, Value::Null));
+    assert_eq!((&model["measured"]["prefill_tps"], &model["measured"]["decode_tps"]), (&json!(600.0), &json!(80.0)));
+    assert_eq!((&model["measured"]["device_memory"], json(&case(1), |_| Value::Null)), (&Value::Null, Value::Null));
     let speed = json!({ "prompt_tokens": 96, "ok": 2, "output_tps": 61.234, "memory": 1_500_000_000u64, "memory_of": "process" });
-    assert_eq!(speed_json(&local()), [speed]);
+    assert_eq!(speed_json(&local_case()), [speed]);
 }

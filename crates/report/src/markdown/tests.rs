@@ -4,7 +4,7 @@ use llmscen_core::manifest::Part;
 use llmscen_core::report::RunVerdict;
 
 #[test]
-fn a_small_report_reads_from_the_top() {
+fn a_small_report_starts_with_its_verdict() {
     let mut report = report_of(vec![no_data()], RunVerdict::Error, 3);
     report.manifest.interrupted = true;
     report.manifest.parts = vec![Part { cut_short: Some("SIGTERM".into()), ..Part::default() }];
@@ -43,9 +43,9 @@ fn a_small_report_reads_from_the_top() {
 
     ## Self-audit
 
-    A verdict that the load generator could have flipped is INVALID. Accepted: at least 98% of the offered rate sent, users idle for at most 10% of their time, workers stalled for at most 5% of the time, at most 90% of a core, at most 1% of unique prompts cached. Send delays up to 1 ms at p99 and stalls up to 1 ms do not count.
+    A verdict that the load generator may have changed is INVALID. Thresholds: achieved rate at least 98% of the offered rate, users idle at most 10% of the time, workers stalled at most 5% of the time, CPU at most 90% of a core, unique prompts cached at most 1%. Send delays up to 1 ms at p99 and stalls up to 1 ms are ignored.
 
-    | Case | Verdicts | Send delay p50 | Send delay p99 | Send delay max | Achieved / offered | Users idle | Workers stalled | Stall max | CPU of a core | Memory | Events/s | In/s | Dropped | Reasons |
+    | Case | Verdicts | Send delay p50 | Send delay p99 | Send delay max | Achieved / offered | Users idle | Workers stalled | Stall max | CPU per core | Memory | Events/s | In/s | Dropped | Reasons |
     | --- | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | --- |
     | `base` | all valid | n/a | n/a | n/a | n/a | n/a | n/a | n/a | n/a | n/a | n/a | n/a | 0 | schedule lag p99 8.1 ms is over 5 ms |
 
@@ -55,21 +55,21 @@ fn a_small_report_reads_from_the_top() {
     | --- | --- |
     | Run | `20260102T030405Z-1f2e` |
     | Started | 2026-01-02T03:04:05Z |
-    | Took | 83.2 s |
+    | Duration | 83.2 s |
     | Seed | `42` |
     | Plan hash | `5f7c0ffee` |
     | llmscen | 0.1.0 |
     | Host | bench-1 |
-    | System | Debian 13 |
+    | OS | Debian 13 |
     | Kernel | 6.12.0 |
     | CPU | Some CPU @ 3.0 GHz |
-    | Size | 16 cores, 64 GiB |
+    | Cores, memory | 16 cores, 64 GiB |
     | Target | `http://127.0.0.1:8000/v1/chat/completions` uvicorn |
 
     ## Notes
 
     - every request failed: connect
-    - No request succeeded, so most figures do not exist.
+    - No request succeeded, so most metrics are missing.
     ");
 }
 
@@ -82,7 +82,7 @@ fn an_empty_report_still_renders() {
 
     ## Service-level objectives
 
-    No limit was set.
+    No objective was set.
 
     ## Cases
 
@@ -97,7 +97,7 @@ fn an_empty_report_still_renders() {
 }
 
 #[test]
-fn hostile_words_break_no_table() {
+fn hostile_text_does_not_break_tables() {
     let mut report = report_of(vec![failing(), no_data()], RunVerdict::Fail, 1);
     report.cases[0].id = "a|b\n`c`<script>".into();
     report.cases[0].load = "x | y\n\n# z".into();
@@ -116,10 +116,10 @@ fn hostile_words_break_no_table() {
 }
 
 #[test]
-fn many_cases_are_folded_and_open_limits_come_first() {
+fn many_cases_are_folded_and_objectives_not_passed_come_first() {
     let text = markdown(&sweep(100), &[]).unwrap();
-    assert!(text.contains("200 limits, 168 of them not met or not decided:"), "{}", &text[..900]);
-    // The limits, and of each case its percentiles and the table within them.
+    assert!(text.contains("200 objectives, 168 of them not passed:"), "{}", &text[..900]);
+    // The objectives, and for each case its percentiles and the percentile table in them.
     assert_eq!(text.matches("<details>").count(), 201);
     assert_eq!(text.matches("</details>").count(), 201);
     let few = markdown(&sweep(2), &[]).unwrap();
@@ -128,25 +128,25 @@ fn many_cases_are_folded_and_open_limits_come_first() {
 }
 
 #[test]
-fn a_note_that_all_cases_share_is_written_once() {
+fn a_note_shared_by_all_cases_is_written_once() {
     let mut report = sweep(12);
     report.manifest.notes = vec!["clock was read once".into()];
     report.cases[3].notes = vec!["odd | one".into()];
-    let notes = notes::told(&report);
+    let notes = notes::markdown_notes(&report);
     assert_eq!(
         notes[..2],
-        ["clock was read once", "n/a: reasoning_tokens, cached_tokens: not reported by the server, and not countable."]
+        ["clock was read once", "n/a: reasoning_tokens, cached_tokens: not reported by the server, and cannot be counted."]
     );
     assert_eq!(notes[5], "`concurrency=8`: odd \\| one");
     report.cases.iter_mut().take(6).for_each(|case| case.notes = vec!["six".into()]);
     assert!(
-        notes::told(&report)
+        notes::markdown_notes(&report)
             .contains(&"`concurrency=1`, `concurrency=2`, `concurrency=4`, `concurrency=8` and 2 more: six".to_owned())
     );
 }
 
 #[test]
-fn the_report_shows_what_could_have_flipped() {
+fn the_report_shows_verdicts_that_the_load_generator_may_have_changed() {
     use llmscen_core::check::Ruling;
     use llmscen_core::report::ObjectiveAudit;
     let mut report = sweep(1);

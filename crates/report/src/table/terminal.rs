@@ -1,4 +1,4 @@
-//! Tables in a terminal: aligned columns; where the width does not suffice, the least important ones are left out.
+//! Tables in a terminal: aligned columns. In a narrow terminal the least important columns are dropped.
 
 use crate::format::{plain, shorten};
 use crate::table::{Cell, Column, Emphasis, Kind, Table};
@@ -6,20 +6,20 @@ use std::collections::BTreeSet;
 
 /// Spaces between two columns.
 const GAP: usize = 2;
-/// The least width that a text column is cut to, unless the column says otherwise.
-pub(super) const LEAST: usize = 12;
+/// The width below which a text column is not cut, unless the column sets its own.
+pub(super) const MIN_WIDTH: usize = 12;
 
-/// The terminal that is written to.
+/// The terminal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Screen {
-    /// Columns of the terminal; None: not a terminal, so nothing is left out and no rule is drawn.
+    /// Width in characters; None: not a terminal, so no column is dropped and no rule is drawn.
     pub(crate) width: Option<usize>,
     /// Whether colors are shown.
     pub(crate) color: bool,
 }
 
 impl Emphasis {
-    /// The text in the color of the emphasis, one of the terminal's own sixteen.
+    /// The text in the color of the emphasis, one of the 16 ANSI colors.
     pub(crate) fn paint(self, text: &str) -> String {
         let code = match self {
             Emphasis::None => return text.to_owned(),
@@ -32,13 +32,13 @@ impl Emphasis {
     }
 }
 
-/// How a column is laid out.
+/// A column with the texts of its cells.
 struct Layout<'a> {
     head: &'a str,
-    right: bool,
+    is_numeric: bool,
     rank: u8,
-    least: usize,
-    /// Of each row.
+    min_width: usize,
+    /// One for each row.
     texts: Vec<(String, Emphasis)>,
 }
 
@@ -47,28 +47,28 @@ impl<'a> Layout<'a> {
         let shown = column.terminal.as_ref()?;
         let cells = table.rows.iter().filter_map(|row| row.cells.get(index));
         let texts = cells.map(|cell| (plain(&terminal_text(cell)), cell.emphasis)).collect();
-        Some(Layout { head: &shown.head, right: column.is_numeric, rank: shown.rank, least: shown.least, texts })
+        Some(Layout { head: &shown.head, is_numeric: column.is_numeric, rank: shown.rank, min_width: shown.min_width, texts })
     }
 
     fn natural_width(&self) -> usize {
         self.texts.iter().map(|(text, _)| text.chars().count()).chain([self.head.chars().count()]).max().unwrap_or(0)
     }
 
-    /// The width below which the texts of a column that is always kept no longer differ.
-    fn distinct_width(&self, least: usize) -> usize {
-        if self.right || self.rank > 0 {
-            return least;
+    /// The width from which the texts of a column that is always shown differ when cut; at least `min_width`.
+    fn distinct_width(&self, min_width: usize) -> usize {
+        if self.is_numeric || self.rank > 0 {
+            return min_width;
         }
         let texts: BTreeSet<&str> = self.texts.iter().map(|(text, _)| text.as_str()).collect();
         let differ = |width: &usize| texts.iter().map(|text| shorten(text, *width)).collect::<BTreeSet<_>>().len() == texts.len();
-        (least..).find(differ).unwrap_or(least)
+        (min_width..).find(differ).unwrap_or(min_width)
     }
 }
 
 fn terminal_text(cell: &Cell) -> String {
     match (&cell.terminal, cell.kind) {
         (Some(text), _) => text.clone(),
-        (None, Kind::Judgement) => cell.text.to_uppercase(),
+        (None, Kind::Verdict) => cell.text.to_uppercase(),
         (None, _) => cell.text.clone(),
     }
 }
@@ -84,20 +84,20 @@ pub(super) fn render(table: &Table, screen: Screen) -> String {
     let cut: Vec<usize> = columns
         .iter()
         .zip(&natural)
-        .map(|(column, natural)| if column.right { *natural } else { column.least.min(*natural) })
+        .map(|(column, natural)| if column.is_numeric { *natural } else { column.min_width.min(*natural) })
         .collect();
-    let distinct: Vec<usize> = columns.iter().zip(&cut).map(|(column, least)| column.distinct_width(*least)).collect();
-    // Names that look the same are worse than fewer figures, but not than a table that is too wide.
-    let fits = |kept: &[usize]| screen.width.is_none_or(|width| total(&distinct, kept) <= width);
-    let (kept, least) = Some(kept(&columns, &distinct, screen.width))
+    let distinct: Vec<usize> = columns.iter().zip(&cut).map(|(column, min_width)| column.distinct_width(*min_width)).collect();
+    // Drop columns rather than cut names until they look alike, but keep the table within the width.
+    let fits = |kept: &[usize]| screen.width.is_none_or(|width| total_width(&distinct, kept) <= width);
+    let (kept, min_widths) = Some(kept_columns(&columns, &distinct, screen.width))
         .filter(|kept| fits(kept))
-        .map_or_else(|| (kept(&columns, &cut, screen.width), &cut), |kept| (kept, &distinct));
-    let widths = fitted(&natural, least, &kept, screen.width);
+        .map_or_else(|| (kept_columns(&columns, &cut, screen.width), &cut), |kept| (kept, &distinct));
+    let widths = fit_widths(&natural, min_widths, &kept, screen.width);
     let line = |cell: &dyn Fn(&Layout<'_>) -> (String, Emphasis)| {
         let cells = kept
             .iter()
             .zip(&widths)
-            .map(|(&index, &width)| pad(&cell(&columns[index]), columns[index].right, width, screen.color));
+            .map(|(&index, &width)| pad(&cell(&columns[index]), columns[index].is_numeric, width, screen.color));
         cells.collect::<Vec<_>>().join(&" ".repeat(GAP)).trim_end().to_owned() + "\n"
     };
     let head = line(&|column| (column.head.to_owned(), Emphasis::Muted));
@@ -107,14 +107,14 @@ pub(super) fn render(table: &Table, screen: Screen) -> String {
     format!("{head}{rule}{body}")
 }
 
-fn total(widths: &[usize], kept: &[usize]) -> usize {
+fn total_width(widths: &[usize], kept: &[usize]) -> usize {
     kept.iter().map(|index| widths[*index]).sum::<usize>() + GAP * kept.len().saturating_sub(1)
 }
 
-/// The columns that fit once texts are as narrow as they may be.
-fn kept(columns: &[Layout<'_>], least: &[usize], width: Option<usize>) -> Vec<usize> {
+/// The columns that fit if each has its minimum width.
+fn kept_columns(columns: &[Layout<'_>], min_widths: &[usize], width: Option<usize>) -> Vec<usize> {
     let mut kept: Vec<usize> = (0..columns.len()).collect();
-    while width.is_some_and(|width| total(least, &kept) > width) {
+    while width.is_some_and(|width| total_width(min_widths, &kept) > width) {
         let Some(&last) =
             kept.iter().filter(|index| columns[**index].rank > 0).max_by_key(|index| (columns[**index].rank, **index))
         else {
@@ -125,13 +125,13 @@ fn kept(columns: &[Layout<'_>], least: &[usize], width: Option<usize>) -> Vec<us
     kept
 }
 
-/// Widths of the kept columns: the widest texts are cut first.
-fn fitted(natural: &[usize], least: &[usize], kept: &[usize], width: Option<usize>) -> Vec<usize> {
+/// Widths of the kept columns; the widest are cut first.
+fn fit_widths(natural: &[usize], min_widths: &[usize], kept: &[usize], width: Option<usize>) -> Vec<usize> {
     let mut widths: Vec<usize> = kept.iter().map(|index| natural[*index]).collect();
     let Some(width) = width else { return widths };
     let gaps = GAP * widths.len().saturating_sub(1);
     while widths.iter().sum::<usize>() + gaps > width {
-        let cuttable = (0..widths.len()).filter(|index| widths[*index] > least[kept[*index]]);
+        let cuttable = (0..widths.len()).filter(|index| widths[*index] > min_widths[kept[*index]]);
         let Some(widest) = cuttable.max_by_key(|index| widths[*index]) else { break };
         widths[widest] -= 1;
     }
@@ -167,13 +167,13 @@ mod tests {
     fn columns_line_up() {
         let text = "CASE               P99  NOTE\n─────────────────────────────────────────────────\nconcurrency=1     8 ms\nconcurrency=16  1.24 s  needs about 299 samples\n";
         let rule = "─".repeat(14 + 2 + 6 + 2 + 23);
-        let wanted = text.replace("─────────────────────────────────────────────────", &rule);
-        assert_eq!(drawn(Some(80), false), wanted);
-        assert_eq!(drawn(None, false), wanted.replace(&format!("{rule}\n"), ""));
+        let expected = text.replace("─────────────────────────────────────────────────", &rule);
+        assert_eq!(drawn(Some(80), false), expected);
+        assert_eq!(drawn(None, false), expected.replace(&format!("{rule}\n"), ""));
     }
 
     #[test]
-    fn words_give_way_then_columns() {
+    fn texts_are_cut_first_and_then_columns_dropped() {
         let narrow = drawn(Some(40), false);
         assert!(
             narrow.contains("concurrency=16  1.24 s  needs about 299…\n")
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn names_stay_different_while_a_column_can_give_way() {
+    fn names_stay_different_while_a_column_can_be_dropped() {
         let row = |case: &str| row(case, "1.24 s", "needs more");
         let rows = vec![row("concurrency=16,max_tokens=64"), row("concurrency=16,max_tokens=128")];
         let table = Table::new(columns(), rows);
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn foreign_text_moves_no_cursor() {
+    fn control_characters_are_removed() {
         let text = render(&Table::new(columns(), vec![row("a\u{1b}[2Jb\n", "", "")]), Screen { width: None, color: false });
         assert_eq!(text.lines().last(), Some("a [2Jb"));
         assert_eq!(render(&Table::new(columns(), Vec::new()), Screen { width: None, color: true }), "");

@@ -1,18 +1,18 @@
 use super::*;
 use crate::chart::figure::Mark;
-use crate::chart::{draw, image};
-use crate::compare::fixture::{comparison, doubtful};
+use crate::chart::{canvas, draw};
+use crate::fixture::comparison::{comparison, doubtful};
 
 fn names(comparison: &Comparison) -> Vec<&'static str> {
     figures(comparison).iter().map(|figure| figure.name).collect()
 }
 
 #[test]
-fn one_case_has_no_curve_over_load_and_every_run_its_forest() {
+fn one_case_has_no_curve_over_load_and_every_run_a_forest_plot() {
     assert_eq!(names(&comparison(1, 2)), ["forest_b", "compare_ttft", "compare_itl", "compare_e2e"]);
     let many = ["forest_b", "forest_c", "compare_curves", "compare_ttft", "compare_itl", "compare_e2e"];
     assert_eq!(names(&comparison(12, 3)), many);
-    assert!(many.iter().all(|name| NAMES.contains(name)));
+    assert!(many.iter().all(|name| CHART_NAMES.contains(name)));
 }
 
 #[test]
@@ -35,14 +35,14 @@ fn a_forest_has_a_row_for_each_measure_with_a_ratio() {
 }
 
 #[test]
-fn an_arrow_at_the_edge_tells_of_what_goes_on_beyond_it() {
-    let mut own = comparison(1, 2);
+fn an_interval_beyond_the_axis_has_an_arrow() {
+    let mut changed = comparison(1, 2);
     let spans = [(0.001, 0.002, 0.003), (0.9, 3.0, 9.0), (0.9, 1.0, 1.1)];
-    own.contrasts.truncate(3);
-    for (contrast, (low, value, high)) in own.contrasts.iter_mut().zip(spans) {
+    changed.contrasts.truncate(3);
+    for (contrast, (low, value, high)) in changed.contrasts.iter_mut().zip(spans) {
         contrast.ratio = Some(llmscen_core::compare::Span { low, value, high });
     }
-    let figure = figures(&own).remove(0);
+    let figure = figures(&changed).remove(0);
     let (marks, x) = (&figure.panels[0].marks, &figure.panels[0].x);
     let tips: Vec<f64> = marks
         .iter()
@@ -53,40 +53,40 @@ fn an_arrow_at_the_edge_tells_of_what_goes_on_beyond_it() {
     let dots: Vec<f64> =
         marks.iter().filter_map(|mark| if let Mark::Dots(points, ..) = mark { Some(points[0].0) } else { None }).collect();
     assert_eq!(dots, [3.0, 1.0]);
-    assert!(figure.subtitle.contains("an arrow: it goes on beyond the edge"), "{}", figure.subtitle);
+    assert!(figure.subtitle.contains("arrow: interval extends beyond the axis"), "{}", figure.subtitle);
 }
 
 #[test]
 fn the_worst_cases_are_among_those_shown() {
-    let mut own = comparison(100, 2);
-    for contrast in &mut own.contrasts {
+    let mut changed = comparison(100, 2);
+    for contrast in &mut changed.contrasts {
         contrast.finding = llmscen_core::compare::Finding::Noise;
     }
-    own.contrasts[5 * 11].finding = llmscen_core::compare::Finding::Regression;
-    let wanted = own.contrasts[5 * 11].case.clone();
-    let forest = figures(&own).remove(0);
+    changed.contrasts[5 * 11].finding = llmscen_core::compare::Finding::Regression;
+    let worst = changed.contrasts[5 * 11].case.clone();
+    let forest = figures(&changed).remove(0);
     assert_eq!(forest.panels.len(), 12);
-    assert!(forest.panels.iter().any(|panel| panel.title == wanted) && forest.subtitle.contains("12 of 100 cases shown"));
+    assert!(forest.panels.iter().any(|panel| panel.title == worst) && forest.subtitle.contains("12 of 100 cases shown"));
 }
 
 #[test]
-fn distributions_lie_over_one_another_with_the_limits_near_them() {
+fn distributions_have_a_curve_per_run_and_nearby_limits() {
     let figures = figures(&comparison(12, 3));
     let ttft = figures.iter().find(|figure| figure.name == "compare_ttft").unwrap();
     let curves = |marks: &[Mark]| marks.iter().filter(|mark| matches!(mark, Mark::Steps(..))).count();
     assert_eq!((ttft.panels.len(), ttft.legend.len()), (12, 4));
     assert!(ttft.panels.iter().all(|panel| curves(&panel.marks) == 3));
-    let limited = |marks: &[Mark]| marks.iter().any(|mark| matches!(mark, Mark::Upright(at, _) if *at == 0.5));
+    let limited = |marks: &[Mark]| marks.iter().any(|mark| matches!(mark, Mark::VerticalLine(at, _) if *at == 0.5));
     let drawn: Vec<bool> = ttft.panels.iter().map(|panel| limited(&panel.marks)).collect();
     assert!(drawn[11] && !drawn[1], "500 ms, in seconds, where values come near it: {drawn:?}");
 }
 
 #[test]
 fn nothing_is_drawn_outside_the_picture() {
-    let fontdb = image::database().unwrap();
+    let fontdb = canvas::database().unwrap();
     let options = resvg::usvg::Options { fontdb, ..Default::default() };
-    for own in [comparison(1, 2), comparison(2, 2), comparison(12, 3), comparison(100, 2), doubtful(), comparison(5, 8)] {
-        for figure in figures(&own) {
+    for comparison in [comparison(1, 2), comparison(2, 2), comparison(12, 3), comparison(100, 2), doubtful(), comparison(5, 8)] {
+        for figure in figures(&comparison) {
             let tree = resvg::usvg::Tree::from_str(&draw::svg(&figure, None).unwrap(), &options).unwrap();
             let (ink, size) = (tree.root().abs_stroke_bounding_box(), tree.size());
             let inside =
@@ -97,19 +97,19 @@ fn nothing_is_drawn_outside_the_picture() {
 }
 
 #[test]
-fn odd_values_are_drawn_or_left_out_but_never_fatal() {
+fn unusual_values_are_drawn_or_omitted_but_never_fatal() {
     for odd in [0.0, -1.0, 1e-9, 1e12, f64::NAN, f64::INFINITY] {
-        let mut own = comparison(2, 2);
-        own.max_regression = odd.abs();
-        for contrast in &mut own.contrasts {
+        let mut changed = comparison(2, 2);
+        changed.max_regression = odd.abs();
+        for contrast in &mut changed.contrasts {
             contrast.ratio = contrast.ratio.map(|span| llmscen_core::compare::Span { high: odd, low: span.low * odd, ..span });
         }
-        for case in own.runs.iter_mut().flat_map(|run| &mut run.report.cases) {
-            case.distributions.values_mut().for_each(|own| own.quantiles.fill(odd));
+        for case in changed.runs.iter_mut().flat_map(|run| &mut run.report.cases) {
+            case.distributions.values_mut().for_each(|changed| changed.quantiles.fill(odd));
             case.cdfs.values_mut().for_each(|points| *points = vec![(odd, 1.0)]);
             case.scalars.values_mut().for_each(|value| *value = odd);
         }
-        for figure in figures(&own) {
+        for figure in figures(&changed) {
             assert!(!draw::svg(&figure, None).unwrap().contains("NaN"), "{} {odd}", figure.name);
         }
     }
@@ -119,7 +119,7 @@ fn odd_values_are_drawn_or_left_out_but_never_fatal() {
 #[ignore = "writes pictures to look at into a temporary folder"]
 fn gallery() {
     let dir = std::env::temp_dir().join("llmscen-gallery-compare");
-    for (folder, own) in [
+    for (folder, comparison) in [
         ("1", comparison(1, 2)),
         ("2", comparison(2, 2)),
         ("12", comparison(12, 3)),
@@ -128,7 +128,7 @@ fn gallery() {
     ] {
         let dir = dir.join(folder);
         std::fs::create_dir_all(&dir).unwrap();
-        for chart in comparison_charts(&own).unwrap() {
+        for chart in comparison_charts(&comparison).unwrap() {
             std::fs::write(dir.join(format!("{}.png", chart.name)), chart.png).unwrap();
         }
     }

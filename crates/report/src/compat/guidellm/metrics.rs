@@ -1,8 +1,7 @@
-//! GuideLLM's metrics of one benchmark, by their names. Rounds of a case are put end to end.
+//! The metrics of GuideLLM by name. The rounds of a case form one continuous time.
 
 use crate::compat::Measured;
-use crate::compat::guidellm::dist::Dist;
-use crate::compat::guidellm::flow;
+use crate::compat::guidellm::distribution::{Dist, concurrency_over_time, rate_over_time};
 use llmscen_analysis::TimedRequest;
 use llmscen_core::metric::Metric;
 use llmscen_core::outcome::FailureKind;
@@ -10,19 +9,19 @@ use llmscen_core::units::Nanos;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
-/// What became of requests, in their words.
+/// The statuses of requests.
 pub(super) const STATUSES: [&str; 3] = ["successful", "incomplete", "errored"];
 
-/// A summary by status: successful, incomplete, errored, all of them.
-pub(super) struct Split(pub [Dist; 4]);
+/// The distributions by status: successful, incomplete, errored, total.
+pub(super) struct ByStatus(pub [Dist; 4]);
 
-impl Split {
-    /// Of what only successful requests have.
-    fn of_ok(dist: Dist) -> Split {
-        Split([dist.clone(), Dist::default(), Dist::default(), dist])
+impl ByStatus {
+    /// A metric that only successful requests have.
+    fn only_ok(dist: Dist) -> ByStatus {
+        ByStatus([dist.clone(), Dist::default(), Dist::default(), dist])
     }
 
-    /// The summaries as JSON.
+    /// The distributions as JSON.
     pub(super) fn json(&self) -> Value {
         let [successful, incomplete, errored, total] = &self.0;
         json!({
@@ -34,7 +33,7 @@ impl Split {
     }
 }
 
-/// What became of a request: 0 it succeeded, 1 its user left or the run was over, 2 it failed.
+/// The index of a request's status: 0 successful, 1 cancelled, 2 failed.
 pub(super) fn status(row: &TimedRequest<'_>) -> usize {
     match row.failure() {
         None => 0,
@@ -45,7 +44,7 @@ pub(super) fn status(row: &TimedRequest<'_>) -> usize {
 
 /// Requests by status.
 pub(super) fn totals(case: &Measured<'_>) -> [usize; 3] {
-    [0, 1, 2].map(|wanted| case.rows.iter().filter(|row| status(row) == wanted).count())
+    [0, 1, 2].map(|selected| case.rows.iter().filter(|row| status(row) == selected).count())
 }
 
 /// Requests by status as JSON.
@@ -54,18 +53,18 @@ pub(super) fn totals_json(case: &Measured<'_>) -> Value {
     json!({ "successful": successful, "errored": errored, "incomplete": incomplete, "total": case.rows.len() })
 }
 
-/// A metric: its key, its group and unit in the table, its summaries.
-pub(super) type Named = (&'static str, &'static str, &'static str, Split);
+/// A metric: key, group and unit in the table, distributions.
+pub(super) type NamedMetric = (&'static str, &'static str, &'static str, ByStatus);
 
-/// Time in which rounds follow one another: from the first sending of each to its last end.
+/// A continuous time of all rounds, each from its first send time to its last end.
 pub(super) struct Clock {
     rounds: BTreeMap<u32, (Nanos, f64)>,
-    /// Seconds of all rounds.
+    /// Duration of all rounds in seconds.
     pub length: f64,
 }
 
 impl Clock {
-    pub(super) fn of(case: &Measured<'_>) -> Clock {
+    pub(super) fn new(case: &Measured<'_>) -> Clock {
         let mut bounds: BTreeMap<u32, (Nanos, Nanos)> = BTreeMap::new();
         for (row, sent) in case.rows.iter().filter_map(|row| Some((row, row.sent()?))) {
             let (from, to) = bounds.entry(row.round()).or_insert((sent, row.end()));
@@ -79,6 +78,7 @@ impl Clock {
         clock
     }
 
+    /// Seconds since the start of the first round.
     fn at(&self, row: &TimedRequest<'_>, instant: Nanos) -> Option<f64> {
         let (from, before) = self.rounds.get(&row.round())?;
         Some(before + instant.since(*from).secs())
@@ -86,28 +86,29 @@ impl Clock {
 }
 
 /// Every metric, in the order of the table.
-pub(super) fn metrics(case: &Measured<'_>) -> Vec<Named> {
-    let clock = Clock::of(case);
-    let values = |metric: Metric, unit: f64| Split::of_ok(Dist::of(case.values(metric).iter().map(|v| v / unit).collect()));
-    let own = |get: fn(&TimedRequest<'_>) -> Option<f64>| Split::of_ok(Dist::of(case.ok().filter_map(get).collect()));
+pub(super) fn metrics(case: &Measured<'_>) -> Vec<NamedMetric> {
+    let clock = Clock::new(case);
+    let values = |metric: Metric, unit: f64| ByStatus::only_ok(Dist::new(case.values(metric).iter().map(|v| v / unit).collect()));
+    let per_request =
+        |get: fn(&TimedRequest<'_>) -> Option<f64>| ByStatus::only_ok(Dist::new(case.ok().filter_map(get).collect()));
     let rate = |events: fn(&TimedRequest<'_>, &Clock) -> Vec<(f64, f64)>| {
-        Split::of_ok(flow::rate(case.ok().flat_map(|row| events(row, &clock)).collect(), clock.length))
+        ByStatus::only_ok(rate_over_time(case.ok().flat_map(|row| events(row, &clock)).collect(), clock.length))
     };
-    let mut out: Vec<Named> = vec![("request_latency", "Request Latency", "Sec", values(Metric::E2eService, 1e3))];
+    let mut out: Vec<NamedMetric> = vec![("request_latency", "Request Latency", "Sec", values(Metric::E2eService, 1e3))];
     if !case.case.load.shape.closed() {
         out.push(("request_dispatch_delay", "Dispatch Delay", "Sec", values(Metric::ScheduleLag, 1e3)));
         out.push(("request_scheduled_latency", "Scheduled Latency", "Sec", values(Metric::E2e, 1e3)));
     }
     out.extend([
-        ("request_streaming_iterations_count", "Streaming Iterations", "Count", own(|row| Some(row.events() as f64))),
+        ("request_streaming_iterations_count", "Streaming Iterations", "Count", per_request(|row| Some(row.events() as f64))),
         ("time_to_first_token_ms", "Time to First Token", "ms", values(Metric::TtftService, 1.0)),
-        ("time_per_output_token_ms", "Time per Output Token", "ms", weighted(case, per_token, 0.0)),
-        ("inter_token_latency_ms", "Inter Token Latency", "ms", weighted(case, between_tokens, 1.0)),
+        ("time_per_output_token_ms", "Time per Output Token", "ms", weighted_by_tokens(case, time_per_token, 0.0)),
+        ("inter_token_latency_ms", "Inter Token Latency", "ms", weighted_by_tokens(case, inter_token_time, 1.0)),
         ("requests_per_second", "Server Throughput", "Requests/Sec", requests_per_second(case, &clock)),
         ("request_concurrency", "Server Throughput", "Concurrency", concurrency(case, &clock)),
         ("prompt_token_count", "Token Metrics", "Input Tokens", values(Metric::PromptTokens, 1.0)),
         ("output_token_count", "Token Metrics", "Output Tokens", values(Metric::OutputTokens, 1.0)),
-        ("total_token_count", "Token Metrics", "Total Tokens", own(both)),
+        ("total_token_count", "Token Metrics", "Total Tokens", per_request(total_tokens)),
         ("prompt_tokens_per_second", "Token Throughput", "Input Tokens/Sec", rate(prompt_events)),
         ("output_tokens_per_second", "Token Throughput", "Output Tokens/Sec", rate(output_events)),
         ("tokens_per_second", "Token Throughput", "Total Tokens/Sec", rate(all_events)),
@@ -117,44 +118,44 @@ pub(super) fn metrics(case: &Measured<'_>) -> Vec<Named> {
     out
 }
 
-fn both(row: &TimedRequest<'_>) -> Option<f64> {
+fn total_tokens(row: &TimedRequest<'_>) -> Option<f64> {
     let (input, output) = (row.prompt_tokens(), row.output_tokens());
     (input.is_some() || output.is_some()).then(|| input.unwrap_or(0.0) + output.unwrap_or(0.0))
 }
 
-/// From the sending to the last token, over all tokens, milliseconds.
-pub(super) fn per_token(row: &TimedRequest<'_>) -> Option<f64> {
+/// Milliseconds from the send time to the last token, per token.
+pub(super) fn time_per_token(row: &TimedRequest<'_>) -> Option<f64> {
     row.output_tokens().filter(|&tokens| tokens > 0.0).and_then(|tokens| Some(row.answer_ms()? / tokens))
 }
 
-/// From the first to the last token, over the tokens after the first, milliseconds.
-pub(super) fn between_tokens(row: &TimedRequest<'_>) -> Option<f64> {
+/// Milliseconds from the first to the last token, per token after the first.
+pub(super) fn inter_token_time(row: &TimedRequest<'_>) -> Option<f64> {
     let steps = row.output_tokens().map(|tokens| tokens - 1.0).filter(|&steps| steps > 0.0)?;
     row.last_token().zip(row.first_token()).filter(|_| row.ok()).map(|(last, first)| last.since(first).millis() / steps)
 }
 
-/// A pace weighed by the tokens that it is of, but for so many of each request.
-fn weighted(case: &Measured<'_>, pace: fn(&TimedRequest<'_>) -> Option<f64>, less: f64) -> Split {
-    let values = case.ok().filter_map(|row| Some((pace(row)?, row.output_tokens()? - less)));
-    Split::of_ok(Dist::weighted(values.collect(), None))
+/// A time per token weighted by the tokens of its request, less `excluded` tokens.
+fn weighted_by_tokens(case: &Measured<'_>, time: fn(&TimedRequest<'_>) -> Option<f64>, excluded: f64) -> ByStatus {
+    let values = case.ok().filter_map(|row| Some((time(row)?, row.output_tokens()? - excluded)));
+    ByStatus::only_ok(Dist::weighted(values.collect(), None))
 }
 
-fn requests_per_second(case: &Measured<'_>, clock: &Clock) -> Split {
-    let of = |wanted: Option<usize>| {
-        let rows = case.rows.iter().filter(|row| row.sent().is_some() && wanted.is_none_or(|wanted| status(row) == wanted));
+fn requests_per_second(case: &Measured<'_>, clock: &Clock) -> ByStatus {
+    let with_status = |selected: Option<usize>| {
+        let rows = case.rows.iter().filter(|row| row.sent().is_some() && selected.is_none_or(|selected| status(row) == selected));
         let events: Vec<_> = rows.filter_map(|row| Some((clock.at(row, row.end())?, 1.0))).collect();
-        if events.is_empty() { Dist::default() } else { flow::rate(events, clock.length) }
+        if events.is_empty() { Dist::default() } else { rate_over_time(events, clock.length) }
     };
-    Split([of(Some(0)), of(Some(1)), of(Some(2)), of(None)])
+    ByStatus([with_status(Some(0)), with_status(Some(1)), with_status(Some(2)), with_status(None)])
 }
 
-fn concurrency(case: &Measured<'_>, clock: &Clock) -> Split {
-    let of = |wanted: Option<usize>| {
-        let rows = case.rows.iter().filter(|row| wanted.is_none_or(|wanted| status(row) == wanted));
+fn concurrency(case: &Measured<'_>, clock: &Clock) -> ByStatus {
+    let with_status = |selected: Option<usize>| {
+        let rows = case.rows.iter().filter(|row| selected.is_none_or(|selected| status(row) == selected));
         let spans: Vec<_> = rows.filter_map(|row| Some((clock.at(row, row.sent()?)?, clock.at(row, row.end())?))).collect();
-        if spans.is_empty() { Dist::default() } else { flow::concurrency(&spans, clock.length) }
+        if spans.is_empty() { Dist::default() } else { concurrency_over_time(&spans, clock.length) }
     };
-    Split([of(Some(0)), of(Some(1)), of(Some(2)), of(None)])
+    ByStatus([with_status(Some(0)), with_status(Some(1)), with_status(Some(2)), with_status(None)])
 }
 
 fn prompt_events(row: &TimedRequest<'_>, clock: &Clock) -> Vec<(f64, f64)> {
@@ -162,13 +163,13 @@ fn prompt_events(row: &TimedRequest<'_>, clock: &Clock) -> Vec<(f64, f64)> {
     at.zip(row.prompt_tokens()).into_iter().collect()
 }
 
-/// Tokens per iteration after the first one, where there are several.
-fn step(row: &TimedRequest<'_>) -> Option<f64> {
+/// Tokens per iteration after the first one, if there are several.
+fn tokens_per_step(row: &TimedRequest<'_>) -> Option<f64> {
     let tokens = row.output_tokens().filter(|&tokens| tokens > 1.0)?;
     (row.events() > 1).then(|| (tokens - 1.0) / (row.events() - 1) as f64)
 }
 
-/// One token at the first event, the rest evenly over evenly spaced others; all at the end where there are none.
+/// One token at the first event, and the rest spread evenly over the others; all tokens at the end of a request with one event.
 fn output_events(row: &TimedRequest<'_>, clock: &Clock) -> Vec<(f64, f64)> {
     let Some(tokens) = row.output_tokens() else { return Vec::new() };
     let ends = row.first_token().zip(row.last_token()).and_then(|(first, last)| clock.at(row, first).zip(clock.at(row, last)));
@@ -177,7 +178,7 @@ fn output_events(row: &TimedRequest<'_>, clock: &Clock) -> Vec<(f64, f64)> {
     };
     let steps = row.events() - 1;
     let at = |index: u64| first + (last - first) * index as f64 / steps as f64;
-    let rest = step(row).into_iter().flat_map(|each| (1..=steps).map(move |index| (at(index), each)));
+    let rest = tokens_per_step(row).into_iter().flat_map(|each| (1..=steps).map(move |index| (at(index), each)));
     std::iter::once((first, tokens.min(1.0))).chain(rest).collect()
 }
 
@@ -187,15 +188,15 @@ fn all_events(row: &TimedRequest<'_>, clock: &Clock) -> Vec<(f64, f64)> {
     events
 }
 
-/// Tokens in each iteration, with the first one or without.
-fn iterations(case: &Measured<'_>, with_first: bool) -> Split {
+/// Tokens per iteration, with or without the first one.
+fn iterations(case: &Measured<'_>, with_first: bool) -> ByStatus {
     let mut values = Vec::new();
     for (row, tokens) in case.ok().filter_map(|row| Some((row, row.output_tokens()?))) {
-        let several = row.events() > 1;
+        let has_several = row.events() > 1;
         if with_first {
-            values.push((if several { tokens.min(1.0) } else { tokens }, 1.0));
+            values.push((if has_several { tokens.min(1.0) } else { tokens }, 1.0));
         }
-        values.extend(step(row).map(|each| (each, (row.events() - 1) as f64)));
+        values.extend(tokens_per_step(row).map(|each| (each, (row.events() - 1) as f64)));
     }
-    Split::of_ok(Dist::weighted(values, None))
+    ByStatus::only_ok(Dist::weighted(values, None))
 }

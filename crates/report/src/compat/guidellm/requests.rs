@@ -1,7 +1,7 @@
-//! Single requests as GuideLLM keeps them.
+//! The requests in benchmarks.json.
 
 use crate::compat::Measured;
-use crate::compat::guidellm::metrics::{STATUSES, between_tokens, per_token, status};
+use crate::compat::guidellm::metrics::{STATUSES, inter_token_time, status, time_per_token};
 use llmscen_analysis::TimedRequest;
 use llmscen_core::metric::Metric;
 use llmscen_core::units::Nanos;
@@ -17,7 +17,7 @@ pub(super) struct Requests<'a> {
     total: Option<()>,
 }
 
-/// One request. What is null is not known.
+/// A request. Unknown values are null.
 #[derive(Serialize)]
 struct Request<'a> {
     type_: &'static str,
@@ -76,15 +76,17 @@ struct Usage {
 /// All requests of a case.
 pub(super) fn requests<'a>(case: &'a Measured<'_>) -> Requests<'a> {
     let [successful, incomplete, errored] =
-        [0, 1, 2].map(|wanted| case.rows.iter().filter(|row| status(row) == wanted).map(|row| request(case, row)).collect());
+        [0, 1, 2].map(|selected| case.rows.iter().filter(|row| status(row) == selected).map(|row| request(case, row)).collect());
     Requests { successful, errored, incomplete, total: None }
 }
 
 fn request<'a>(case: &'a Measured<'_>, row: &'a TimedRequest<'_>) -> Request<'a> {
     let id = format!("{}-{}-{}-{}", case.case.id, row.round(), row.seq(), row.turn());
-    let whole = |tokens: Option<f64>| tokens.map(|tokens| tokens as u64);
+    let count = |tokens: Option<f64>| tokens.map(|tokens| tokens as u64);
     let secs = |metric: Metric| row.get(metric).map(|millis| millis / 1e3);
-    let (prompt, output, cached) = (row.prompt_tokens(), row.output_tokens(), row.get(Metric::CachedTokens));
+    let prompt = row.prompt_tokens();
+    let output = row.output_tokens();
+    let cached = row.get(Metric::CachedTokens);
     let total = (prompt.is_some() || output.is_some()).then(|| prompt.unwrap_or(0.0) + output.unwrap_or(0.0));
     let latency = secs(Metric::E2eService);
     let per_s = |tokens: Option<f64>| tokens.zip(latency.filter(|&latency| latency > 0.0)).map(|(tokens, time)| tokens / time);
@@ -93,20 +95,20 @@ fn request<'a>(case: &'a Measured<'_>, row: &'a TimedRequest<'_>) -> Request<'a>
         response_id: None,
         request_args: None,
         output: None,
-        input_metrics: Usage { text_tokens: whole(prompt), cached_tokens: whole(cached) },
-        output_metrics: Usage { text_tokens: whole(output), cached_tokens: None },
+        input_metrics: Usage { text_tokens: count(prompt), cached_tokens: count(cached) },
+        output_metrics: Usage { text_tokens: count(output), cached_tokens: None },
         request_start_time: row.sent().map(|sent| case.unix_s(sent)),
         request_end_time: case.unix_s(row.end()),
         request_latency: latency,
         request_dispatch_delay: secs(Metric::ScheduleLag),
         request_scheduled_latency: secs(Metric::E2e),
-        prompt_tokens: whole(prompt),
-        cached_tokens: whole(cached),
-        output_tokens: whole(output),
-        total_tokens: whole(total),
+        prompt_tokens: count(prompt),
+        cached_tokens: count(cached),
+        output_tokens: count(output),
+        total_tokens: count(total),
         time_to_first_token_ms: row.get(Metric::TtftService),
-        time_per_output_token_ms: per_token(row),
-        inter_token_latency_ms: between_tokens(row),
+        time_per_output_token_ms: time_per_token(row),
+        inter_token_latency_ms: inter_token_time(row),
         tokens_per_second: per_s(total),
         output_tokens_per_second: per_s(output),
         info: info(case, row, &id),
@@ -115,14 +117,14 @@ fn request<'a>(case: &'a Measured<'_>, row: &'a TimedRequest<'_>) -> Request<'a>
 }
 
 fn info<'a>(case: &'a Measured<'_>, row: &'a TimedRequest<'_>, id: &str) -> Info<'a> {
-    const WORDS: [&str; 3] = ["completed", "cancelled", "errored"];
+    const STATUS_NAMES: [&str; 3] = ["completed", "cancelled", "errored"];
     let at = |instant: Nanos| case.unix_s(instant);
     let start = at(row.sent().unwrap_or(row.intended()));
     Info {
         request_id: id.to_owned(),
         conversation_id: format!("{}-{}", row.round(), row.seq()),
         turn_index: row.turn(),
-        status: WORDS.get(status(row)).copied().unwrap_or(STATUSES[2]),
+        status: STATUS_NAMES.get(status(row)).copied().unwrap_or(STATUSES[2]),
         timings: Timings {
             targeted_start: at(row.intended()),
             resolve_start: start,
@@ -138,7 +140,7 @@ fn info<'a>(case: &'a Measured<'_>, row: &'a TimedRequest<'_>, id: &str) -> Info
     }
 }
 
-/// The counters of its scheduler.
+/// The counters of GuideLLM's scheduler.
 pub(super) fn scheduler_state(case: &Measured<'_>, totals: [usize; 3]) -> Value {
     let [successful, incomplete, errored] = totals;
     let (from, to) = case.bounds().unwrap_or_default();

@@ -1,26 +1,26 @@
-//! benchmarks.csv: three lines of header, a line per benchmark. A column is there as soon as one benchmark has it.
+//! benchmarks.csv: three header lines and a line per benchmark. It has every column that any benchmark has.
 
 use crate::ViewError;
-use crate::compat::guidellm::dist::Dist;
-use crate::compat::guidellm::metrics::{Clock, Named, STATUSES, totals};
-use crate::compat::spread::Spread;
+use crate::compat::guidellm::distribution::Dist;
+use crate::compat::guidellm::metrics::{Clock, NamedMetric, STATUSES, totals};
+use crate::compat::measured::SortedValues;
 use crate::compat::{Measured, csv};
 use llmscen_core::metric::Metric;
 use llmscen_core::units::Nanos;
 use serde_json::Value;
 use std::collections::BTreeMap;
 
-/// A column: its group, its name, its unit or statistic.
+/// The head of a column: group, name, unit or statistic.
 type Head = [String; 3];
 
-/// The table so far.
+/// The benchmarks so far.
 #[derive(Debug, Default)]
 pub(super) struct Table {
     heads: Vec<Head>,
     lines: Vec<BTreeMap<Head, String>>,
 }
 
-/// One line while it is filled.
+/// The line of a benchmark while it is filled.
 struct Line(Vec<(Head, String)>);
 
 impl Line {
@@ -28,43 +28,43 @@ impl Line {
         self.0.push(([group, name, unit].map(str::to_owned), value.to_string()));
     }
 
-    /// Mean, median, deviation and percentiles.
-    fn spread(&mut self, group: &str, name: &str, dist: &Dist) {
+    /// Adds mean, median, standard deviation and percentiles.
+    fn put_distribution(&mut self, group: &str, name: &str, dist: &Dist) {
         let [p001, p01, p05, p10, p25, _, p75, p90, p95, p99, _] = dist.quantiles;
         let points = [dist.min, p001, p01, p05, p10, p25, p75, p90, p95, p99, dist.max];
         let points: Vec<String> = points.iter().map(|point| format!("{point:?}")).collect();
-        self.put(group, name, "Mean", float(dist.mean));
-        self.put(group, name, "Median", float(dist.median()));
-        self.put(group, name, "Std Dev", float(dist.sd()));
+        self.put(group, name, "Mean", python_float(dist.mean));
+        self.put(group, name, "Median", python_float(dist.median()));
+        self.put(group, name, "Std Dev", python_float(dist.sd()));
         self.put(group, name, "Percentiles", format!("[{}]", points.join(", ")));
     }
 }
 
-/// A number with its point, as Python prints it.
-fn float(value: f64) -> String {
+/// A number as Python prints a float.
+fn python_float(value: f64) -> String {
     format!("{value:?}")
 }
 
 impl Table {
-    /// Takes a benchmark in.
+    /// Adds a benchmark.
     pub(super) fn add(
         &mut self,
         case: &Measured<'_>,
-        metrics: &[Named],
+        metrics: &[NamedMetric],
         clock: &Clock,
         config: &Value,
         metadata: &Value,
         scenario: &Value,
     ) {
         let mut line = Line(Vec::new());
-        about(&mut line, config);
-        times(&mut line, case, clock);
+        put_run_info(&mut line, config);
+        put_times_and_counts(&mut line, case, clock);
         for (_, group, unit, split) in metrics {
             for (status, dist) in STATUSES.iter().zip(&split.0).filter(|(_, dist)| dist.sum != 0.0) {
-                line.spread(group, &format!("{} {unit}", titled(status)), dist);
+                line.put_distribution(group, &format!("{} {unit}", capitalize(status)), dist);
             }
         }
-        scheduler(&mut line, case);
+        put_scheduler(&mut line, case);
         line.put("Runtime Info", "Metadata", "", metadata);
         line.put("Runtime Info", "Arguments", "", scenario);
         line.put("Measurement Uncertainty", "Confidence Level", "", "");
@@ -73,7 +73,7 @@ impl Table {
         self.lines.push(line.0.into_iter().collect());
     }
 
-    /// The file.
+    /// The CSV file.
     pub(super) fn bytes(&self) -> Result<Vec<u8>, ViewError> {
         let head = |row: usize| self.heads.iter().map(|head| head.get(row).cloned().unwrap_or_default()).collect();
         let line =
@@ -83,13 +83,13 @@ impl Table {
     }
 }
 
-/// `Successful`.
-fn titled(status: &str) -> String {
+/// A status with a capital letter: `Successful`.
+fn capitalize(status: &str) -> String {
     let mut letters = status.chars();
     letters.next().map(|first| first.to_uppercase().chain(letters).collect()).unwrap_or_default()
 }
 
-fn about(line: &mut Line, config: &Value) {
+fn put_run_info(line: &mut Line, config: &Value) {
     let text = |key: &str| config.get(key).map(|value| value.as_str().map_or_else(|| value.to_string(), str::to_owned));
     let mut put = |group: &str, name: &str, key: &str| line.put(group, name, "", text(key).unwrap_or_default());
     put("Run Info", "Run ID", "run_id");
@@ -104,12 +104,13 @@ fn about(line: &mut Line, config: &Value) {
     line.put("Benchmark", "Constraints", "", text("constraints").unwrap_or_default());
 }
 
-fn times(line: &mut Line, case: &Measured<'_>, clock: &Clock) {
+fn put_times_and_counts(line: &mut Line, case: &Measured<'_>, clock: &Clock) {
     let (from, to) = case.bounds().unwrap_or_default();
     let until = from + Nanos::from_secs_f64(clock.length);
     let date = |at: Nanos| {
-        let [year, month, day, hour, minute, second, _] = case.date(at);
-        format!("{year:04}-{month:02}-{day:02} {hour:02}:{minute:02}:{second:02}")
+        let date = case.date(at);
+        let (hour, minute, second) = date.to_hms();
+        format!("{} {hour:02}:{minute:02}:{second:02}", date.date())
     };
     for (name, at) in [
         ("Start Time", from),
@@ -122,15 +123,15 @@ fn times(line: &mut Line, case: &Measured<'_>, clock: &Clock) {
         line.put("Timings", name, "", date(at));
     }
     for (name, seconds) in [("Duration", clock.length), ("Warmup", 0.0), ("Cooldown", 0.0)] {
-        line.put("Timings", name, "Sec", float(seconds));
+        line.put("Timings", name, "Sec", python_float(seconds));
     }
     for (status, count) in STATUSES.iter().zip(totals(case)) {
-        line.put("Request Counts", &titled(status), "", count);
+        line.put("Request Counts", &capitalize(status), "", count);
     }
     line.put("Request Counts", "Total", "", case.rows.len());
 }
 
-fn scheduler(line: &mut Line, case: &Measured<'_>) {
+fn put_scheduler(line: &mut Line, case: &Measured<'_>) {
     let [successful, incomplete, errored] = totals(case);
     let all = case.rows.len();
     for (name, count) in [
@@ -147,7 +148,7 @@ fn scheduler(line: &mut Line, case: &Measured<'_>) {
     for (name, count) in [("Successful", successful), ("Incomplete", incomplete), ("Errored", errored), ("Total", all)] {
         line.put("Scheduler Metrics", &format!("Requests Made {name}"), "", count);
     }
-    let mean = |metric: Metric| Spread::of(case.values(metric)).map_or(-1.0, |spread| spread.mean() / 1e3);
+    let mean = |metric: Metric| SortedValues::new(case.values(metric)).map_or(-1.0, |spread| spread.mean() / 1e3);
     for (name, seconds) in [
         ("Queued Time Avg", -1.0),
         ("Resolve Start Delay Avg", -1.0),
@@ -160,6 +161,6 @@ fn scheduler(line: &mut Line, case: &Measured<'_>) {
         ("Finalized Delay Avg", -1.0),
         ("Processed Delay Avg", -1.0),
     ] {
-        line.put("Scheduler Metrics", name, "Sec", float(seconds));
+        line.put("Scheduler Metrics", name, "Sec", python_float(seconds));
     }
 }
