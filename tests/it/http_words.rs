@@ -152,7 +152,7 @@ fn plain_http_and_tls_at_the_wrong_port_are_named() {
     let lab = Lab::new();
     let address = serve_tls(&lab, CertificateParams::new(vec!["localhost".into()]).unwrap(), 9);
     lab.run(&plain(&format!("http://{address}/v1/chat/completions"), 2)).expect(3);
-    assert_eq!(failures(&lab), (serde_json::json!({ "tls": 2 }), format!("{address} speaks TLS: use https://")));
+    assert_eq!(failures(&lab), (serde_json::json!({ "tls": 2 }), format!("{address} uses TLS: use https://")));
     let answering = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = answering.local_addr().unwrap();
     std::thread::spawn(move || {
@@ -162,7 +162,7 @@ fn plain_http_and_tls_at_the_wrong_port_are_named() {
         }
     });
     let ran = lab.run(&plain(&format!("https://{address}/v1/chat/completions"), 1)).expect(3);
-    assert!(ran.err.contains(&format!("{address} does not speak TLS: use http:// (tls)")), "{}", ran.err);
+    assert!(ran.err.contains(&format!("{address} does not support TLS: use http:// (tls)")), "{}", ran.err);
 }
 
 #[test]
@@ -172,7 +172,7 @@ fn a_server_that_closes_without_an_answer_is_not_taken_for_tls() {
     lab.run(&plain(&server.url(), 2)).expect(3);
     let (kinds, message) = failures(&lab);
     assert_eq!(kinds, serde_json::json!({ "connect": 2 }));
-    assert!(message.starts_with("the server closed the connection before it answered"), "{message}");
+    assert!(message.starts_with("the server closed the connection before it responded"), "{message}");
 }
 
 #[test]

@@ -154,7 +154,7 @@ fn the_total_timeout_ends_a_wait() {
     let seen = one(&server, ", timeouts: { total: 300ms }", "retry: { on: [503] }");
     assert_eq!((seen.word(), seen.attempts), ("timeout_total", 1));
     let words = &failure(&seen).message;
-    assert!(words.contains("not done within 300ms, while it waited to be tried again: 503: busy"), "{words}");
+    assert!(words.contains("not done within 300ms while waiting to retry after: 503: busy"), "{words}");
 }
 
 #[test]

@@ -147,7 +147,7 @@ fn readiness_may_be_a_status() {
     let ran = yard.0.run(&managed(port, &simulator(port), &more("health"), "concurrency: 1, requests: 2")).expect(0);
     assert!(ran.out.contains("server: ready after "), "{}", ran.out);
     let ran = yard.0.run(&managed(port, &simulator(port), &more("nowhere"), "concurrency: 1, requests: 2")).expect(3);
-    assert!(ran.err.contains("not ready within 2 s") && ran.err.contains("the last answer was status 404"), "{}", ran.err);
+    assert!(ran.err.contains("server not ready after 2 s") && ran.err.contains("the last status was 404"), "{}", ran.err);
     gone(yard.pid("pid"));
 }
 
@@ -183,7 +183,7 @@ fn a_flood_in_the_log_outlasts_no_timeout() {
     // The file's limit is far beyond what is written until the timeout.
     let flood = "[sh, -c, 'echo $$ > pid; ulimit -f 8000000; line=$(printf %01000d 1); while :; do echo $line; done']";
     let ran = yard.0.run(&managed(port, flood, ready, ENDLESS));
-    assert!(ran.code != 0 && ran.err.contains("not ready within 1 s"), "{ran:?}");
+    assert!(ran.code != 0 && ran.err.contains("server not ready after 1 s"), "{ran:?}");
     gone(yard.pid("pid"));
 }
 
@@ -223,7 +223,7 @@ fn a_server_that_is_killed_ends_the_run_with_what_was_measured() {
         let began = Instant::now();
         let ran = finish(child).expect(3);
         assert!(began.elapsed() < LONG);
-        assert!(ran.err.contains("the server exited during the case `base`: signal 9"), "{}", ran.err);
+        assert!(ran.err.contains("the managed server exited during case `base`: signal 9"), "{}", ran.err);
         let results = yard.0.results();
         let (case, counts) = (&results["cases"][0], &results["cases"][0]["counts"]);
         let end = &case["server_ends"][0];
@@ -293,7 +293,7 @@ fn a_guard_that_is_killed_leaves_no_server_behind() {
     let guard: i32 = stat.rsplit_once(')').unwrap().1.split_whitespace().nth(1).unwrap().parse().unwrap();
     kill_process(Pid::from_raw(guard).unwrap(), Signal::KILL).unwrap();
     let ran = finish(child).expect(3);
-    assert!(ran.err.contains("the process that watched over it was killed"), "{}", ran.err);
+    assert!(ran.err.contains("its supervisor process was killed"), "{}", ran.err);
     assert!(!lives(pid));
 }
 
@@ -303,7 +303,7 @@ fn what_answers_already_is_not_measured() {
     let other = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = other.local_addr().unwrap().port();
     let ran = yard.0.run(&managed(port, &simulator(port), BY_LOG, "concurrency: 1, requests: 1")).expect(3);
-    assert!(ran.err.contains(&format!("something answers already at 127.0.0.1:{port}")), "{}", ran.err);
+    assert!(ran.err.contains(&format!("127.0.0.1:{port} is already in use")), "{}", ran.err);
     assert!(!yard.0.path().join("pid").exists());
 }
 
@@ -314,8 +314,8 @@ fn a_server_that_does_not_come_up_is_told_with_the_end_of_its_log() {
     let more = "    ready: { log: 'up and running', timeout: 700ms }\n    env: { A_KEY: t0ps3cret }\n";
     for (end, said) in [
         ("exit 7", "before it was ready: exit status 7"),
-        ("exec sleep 100", "not ready within 0.7 s: its log never held `up and running`"),
-        ("trap \"\" TERM; sleep 100", "not ready within 0.7 s"),
+        ("exec sleep 100", "server not ready after 0.7 s: `up and running` did not appear in its log"),
+        ("trap \"\" TERM; sleep 100", "server not ready after 0.7 s"),
     ] {
         let more = format!("{more}    stop: {{ grace: 200ms }}\n");
         let ran = yard.0.run(&managed(port, &script(end), &more, "concurrency: 1, requests: 1")).expect(3);

@@ -38,7 +38,7 @@ pub struct ManagedProcess {
 impl ManagedProcess {
     /// The process below which all of its own are.
     pub fn guard(&self) -> u32 {
-        self.server.guard()
+        self.server.supervisor_pid()
     }
 
     /// Has this switch pressed when the server ends: what is sent then would only be refused.
@@ -60,14 +60,14 @@ impl ManagedProcess {
         let Ended { how, at } = self.server.ended()?;
         let log = self.last_words();
         part.server_end = Some(ServerEnd { at_ns: signed(at, origin), how: how.clone(), log: log.clone() });
-        Some(ServerError::Ended { case: part.case.clone(), how, log, file: self.server.log().to_owned() }.into())
+        Some(ServerError::Exited { case: part.case.clone(), how, log, file: self.server.log().to_owned() }.into())
     }
 
     /// How it has ended, as what ends the case.
     fn lost(&self, case: &Case) -> Option<RunError> {
         let Ended { how, .. } = self.server.ended()?;
         let (log, file) = (self.last_words(), self.server.log().to_owned());
-        Some(ServerError::Ended { case: case.id.clone(), how, log, file }.into())
+        Some(ServerError::Exited { case: case.id.clone(), how, log, file }.into())
     }
 
     fn last_words(&self) -> Vec<String> {
@@ -187,7 +187,7 @@ impl Start<'_> {
             timeout: spec.timeout.into(),
         };
         if let Some(address) = self.unless_stopped(server::answers(&wanted)).await?? {
-            return Err(ServerError::Taken { address }.into());
+            return Err(ServerError::AddressInUse { address }.into());
         }
         let order = Order {
             command: self.command(),
@@ -234,7 +234,7 @@ impl Start<'_> {
         managed.startup.replace(Some(Startup { port_open: port_open.map(nanos), ready: nanos(ready), ..startup }));
         let reached = tokio::select! {
             reached = reach_started(self.case, self.prepared, self.context) => reached,
-            _ = managed.server.over() => Ok(()),
+            _ = managed.server.exited() => Ok(()),
         };
         if let Err(fault) = managed.lost(self.case).map_or(reached, Err) {
             managed.stop(&self.context.stop);
@@ -280,9 +280,9 @@ fn failed(managed: &ManagedProcess, not: NotReady, timeout: Duration) -> RunErro
     RunError::from(match not {
         NotReady::Ended(Ended { how, at }) => {
             let after_s = at.saturating_duration_since(managed.server.asked).as_secs_f64();
-            ServerError::Early { how, after_s, log, file }
+            ServerError::ExitedEarly { how, after_s, log, file }
         }
-        NotReady::Late(what) => ServerError::Late { what: clean(what), timeout_s: timeout.as_secs_f64(), log, file },
+        NotReady::Timeout(what) => ServerError::NotReady { what: clean(what), timeout_s: timeout.as_secs_f64(), log, file },
     })
 }
 

@@ -63,7 +63,7 @@ fn a_stream_cut_by_the_total_timeout_keeps_what_had_come() {
 fn a_stream_that_is_cancelled_keeps_what_had_come() {
     let server = held(&SO_FAR);
     let finished = cancelled_after(&target(&server.url()), length(&SO_FAR));
-    assert_failed(&finished.outcome, FailureKind::Cancelled, "given up: the run was over");
+    assert_failed(&finished.outcome, FailureKind::Cancelled, "cancelled: the run ended");
     assert_kept(&finished);
 }
 

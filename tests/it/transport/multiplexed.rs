@@ -140,7 +140,7 @@ fn after_a_goaway_open_streams_end_well_and_new_ones_go_elsewhere() {
 fn what_was_lost_on_a_new_connection_is_not_sent_again() {
     let server = Server::start(100, None, |_| vec![Act::HangUp]);
     let outcome = one(&h2_target(&server));
-    assert_failed(&outcome, FailureKind::Connect, "the server closed the connection before it answered");
+    assert_failed(&outcome, FailureKind::Connect, "the server closed the connection before it responded");
     assert_eq!((server.seen.count(), outcome.reconnects), ((1, 1), 0));
 }
 

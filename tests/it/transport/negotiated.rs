@@ -66,7 +66,7 @@ fn http_1_never_offers_http_2() {
     let lab = Lab::new();
     let server = Server::start(100, Some(identity(&lab, "localhost", &["h2"])), good);
     let outcome = one(&secure(&lab, &server, HttpVersion::Http1));
-    assert_failed(&outcome, FailureKind::Tls, "did not agree on the HTTP version");
+    assert_failed(&outcome, FailureKind::Tls, "supports none of the offered HTTP versions");
 }
 
 #[test]
@@ -83,8 +83,8 @@ fn a_server_without_http_2_is_told_from_one_that_is_away() {
     let (reached, outcome) = on_a_lane(&target, async |engine| (engine.reach().await, send(&engine, call(0)).await.outcome));
     let failure = reached.unwrap_err();
     assert_eq!((failure.kind, failure.at.as_str()), (FailureKind::Connect, "connecting"));
-    assert!(failure.message.contains("does not seem to speak HTTP/2"), "{}", failure.message);
-    assert_failed(&outcome, FailureKind::Connect, "does not seem to speak HTTP/2");
+    assert!(failure.message.contains("does not seem to support HTTP/2"), "{}", failure.message);
+    assert_failed(&outcome, FailureKind::Connect, "does not seem to support HTTP/2");
 }
 
 #[test]

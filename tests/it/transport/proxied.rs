@@ -113,7 +113,7 @@ fn a_plain_target_is_asked_for_by_its_whole_address() {
 fn a_proxy_that_refuses_is_named_without_its_password() {
     let (lab, proxy) = (Lab::new(), Proxy::start(None));
     let ran = proxy.run(&lab, &plain("https://llm.example/v1/chat/completions", 1), "ALL_PROXY").expect(3);
-    assert!(ran.err.contains("answered 403 Forbidden to CONNECT llm.example:443"), "{}", ran.err);
+    assert!(ran.err.contains("refused CONNECT llm.example:443 with status 403 Forbidden"), "{}", ran.err);
     assert!(
         ran.err.contains(&format!("the proxy http://{} (from ALL_PROXY)", proxy.addr)) && !ran.err.contains("pass"),
         "{}",
