@@ -210,7 +210,11 @@ mod tests {
     #[test]
     fn in_brief_lines_are_told_apart_and_logs_left_out() {
         let taken = RunError::from(ServerError::AddressInUse { address: "h:1".into() });
-        assert!(taken.brief().ends_with("cannot bind it; help: stop the other process or change the port in `target.url`"), "{}", taken.brief());
+        assert!(
+            taken.brief().ends_with("cannot bind it; help: stop the other process or change the port in `target.url`"),
+            "{}",
+            taken.brief()
+        );
         let log = vec!["a secret".to_owned()];
         let early = ServerError::ExitedEarly { how: "exit status 7".into(), after_s: 0.0123, log, file: "server.log".into() };
         assert_eq!(RunError::from(early).brief(), "the server exited 12 ms after its start, before it was ready: exit status 7");

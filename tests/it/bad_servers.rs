@@ -203,8 +203,10 @@ fn a_target_that_accepts_and_says_nothing_is_given_up_after_one_connect_timeout(
     let lab = Lab::new();
     let url = format!("https://{}/v1/chat/completions", silent.local_addr().unwrap());
     let ran = lab.run(&plain(&url, 1).replace("connect: 2s", "connect: 1s")).expect(3);
-    let why =
-        format!("no connection within 1s: if {} does not support TLS, use http:// (timeout_connect)", silent.local_addr().unwrap());
+    let why = format!(
+        "no connection within 1s: if {} does not support TLS, use http:// (timeout_connect)",
+        silent.local_addr().unwrap()
+    );
     assert!(ran.err.contains(&why), "{}", ran.err);
     assert!(ran.err.contains("tried 1 time within"), "{}", ran.err);
 }

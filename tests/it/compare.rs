@@ -66,7 +66,11 @@ fn different_plans_are_refused_unless_told() {
     simulated(&lab, "a", "1ms", 2);
     simulated(&lab, "b", "1ms", 4);
     let refused = lab.llmscen(&["compare", "a", "b"]).expect(2);
-    assert!(refused.err.contains("A (a) and B (b) were asked different things:\n  load.concurrency: 2 → 4\n"), "{}", refused.err);
+    assert!(
+        refused.err.contains("runs A (a) and B (b) ran different workloads:\n  load.concurrency: 2 → 4\n"),
+        "{}",
+        refused.err
+    );
     assert!(refused.err.contains("--allow-different") && refused.out.is_empty(), "{}", refused.err);
     let told = lab.llmscen(&["compare", "a", "b", "--allow-different", "--max-regression", "100000"]).expect(0);
     assert!(told.err.contains("note: plan of B: load.concurrency: 2 → 4\n"), "{}", told.err);

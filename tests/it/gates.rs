@@ -91,7 +91,7 @@ fn limits_of_another_scenario_are_not_held_against_a_case_that_they_know_nothing
     lab.run(&two.replace("requests: 160", "requests: 8")).expect(0);
     lab.file("judge.yaml", gate("60ms", "base/t.json", SLO));
     let ran = lab.llmscen(&["report", "out", "--slo", "judge.yaml"]).expect(2);
-    assert!(ran.err.contains("is relative to what is known of `base`, and cannot judge `concurrency=4`"), "{}", ran.err);
+    assert!(ran.err.contains("is relative to values of `base` and cannot judge `concurrency=4`"), "{}", ran.err);
     lab.file("none.yaml", gate("60ms", "none", ""));
     let ran = lab.llmscen(&["report", "out", "--slo", "none.yaml"]).expect(2);
     assert!(ran.err.contains("defines no `slo`"), "{}", ran.err);
@@ -106,7 +106,7 @@ fn a_run_folder_is_a_baseline_too() {
     assert_eq!(rulings(&lab)[0], "fail");
     lab.run(&gate("90ms", "earlier/results.json", SLO)).expect(1);
     let bare = lab.llmscen(&["baseline", "update", "out"]);
-    assert!(bare.code == 2 && bare.err.contains("name a file with --to FILE"), "{}", bare.err);
+    assert!(bare.code == 2 && bare.err.contains("pass --to FILE"), "{}", bare.err);
 }
 
 #[test]

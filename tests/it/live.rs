@@ -72,7 +72,7 @@ fn progress_may_be_left_out_and_a_full_screen_needs_a_terminal() {
     assert!(!run(&["--progress", "none"]).expect(0).err.contains("[1/4]"));
     assert!(run(&["--progress", "plain"]).expect(0).err.contains("[4/4] concurrency=4  34/34"));
     let fallen = run(&["--live"]).expect(0).err;
-    assert!(fallen.contains("note: --live needs a terminal on stderr; progress is told in plain lines instead"), "{fallen}");
+    assert!(fallen.contains("note: --live requires a terminal on stderr; using plain progress lines"), "{fallen}");
     assert!(fallen.contains("[4/4]"), "{fallen}");
     run(&["--live", "--progress", "json"]).expect(2);
 }
@@ -313,6 +313,6 @@ fn a_stored_run_is_judged_by_another_scenario_and_says_so() {
     assert_eq!(lab.results(), own, "the run's own limits are back, and the note is gone");
     lab.file("other.yaml", SWEEP);
     let ran = lab.llmscen(&["report", "out", "--slo", "other.yaml"]).expect(2);
-    let why = "other.yaml has no case `base`, which the run has; it has: concurrency=2  concurrency=4.";
+    let why = "other.yaml has no case `base` of the run; it has: concurrency=2  concurrency=4.";
     assert!(ran.err.contains(why), "{}", ran.err);
 }

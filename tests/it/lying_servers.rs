@@ -100,8 +100,5 @@ fn a_body_that_is_framed_in_no_supported_way_is_refused() {
     let case = &lab.results()["cases"][0];
     assert_eq!(case["counts"]["failures"], serde_json::json!({ "decode": 3 }));
     let report = lab.text("out/report.md");
-    assert!(
-        report.contains("unsupported response framing: `transfer-encoding: gzip`; only `chunked` is supported"),
-        "{report}"
-    );
+    assert!(report.contains("unsupported response framing: `transfer-encoding: gzip`; only `chunked` is supported"), "{report}");
 }

@@ -253,7 +253,7 @@ fn try_takes_the_case_that_is_named() {
     assert!(tokens(&["--case", "max_tokens=4"]).contains(": 4"));
     assert!(tokens(&["--only", "=4"]).contains(": 4"));
     let err = lab.llmscen(&["try", "s.yaml", "--case", "max_tokens=5"]).expect(2).err;
-    assert!(err.contains("no case has the id `max_tokens=5`; the cases are: max_tokens=3  max_tokens=4"), "{err}");
+    assert!(err.contains("no case has the id `max_tokens=5`; available: max_tokens=3  max_tokens=4"), "{err}");
 }
 
 #[test]
@@ -310,7 +310,7 @@ fn stored_bodies_are_listed_and_printed() {
     let out = lab.llmscen(&["bodies", "out", "--seq", "1"]).expect(0).out;
     assert!(out.starts_with("request 1 of `base`, round 0: ok, HTTP 200\nsent at "), "{out}");
     assert!(
-        out.contains("\nrequest body (") && out.contains("\n      \"content\": \"hello\"\n") && out.contains("\nreply body ("),
+        out.contains("\nrequest body (") && out.contains("\n      \"content\": \"hello\"\n") && out.contains("\nresponse body ("),
         "{out}"
     );
     assert!(out.contains(&format!("data: {TOKEN}\n\ndata: {FINISH}\n\ndata: [DONE]\n")), "{out}");
@@ -326,17 +326,14 @@ fn stored_bodies_are_listed_and_printed() {
     assert_eq!(listed(&[]).0, "0 1 2 3 4 5 6 7 8");
     assert_eq!(listed(&["--failed"]).0, "2 5 8");
     let (seqs, err) = listed(&["--failed", "--limit", "2"]);
-    assert_eq!((seqs.as_str(), err.trim()), ("2 5", "1 more; --limit 3 shows all"));
+    assert_eq!((seqs.as_str(), err.trim()), ("2 5", "1 more; show all with --limit 3"));
     let err = lab.llmscen(&["bodies", "out", "--seq", "99"]).expect(2).err;
-    assert!(
-        err.contains("no bodies of request 99 that fit the flags are stored in out; list all 9 with: llmscen bodies out"),
-        "{err}"
-    );
+    assert!(err.contains("no bodies of request 99 match the flags in out; list all 9 with: llmscen bodies out"), "{err}");
     let err = lab.llmscen(&["bodies", "out", "--case", "x"]).expect(2).err;
-    assert!(err.contains("no bodies of a case with the id `x`"), "{err}");
+    assert!(err.contains("no bodies of case `x`"), "{err}");
     std::fs::remove_file(lab.path().join("out/requests.db")).unwrap();
     let err = lab.llmscen(&["bodies", "out"]).expect(2).err;
-    assert!(err.contains("no bodies are stored in out: its requests.db is missing or holds none"), "{err}");
+    assert!(err.contains("no bodies in out: its requests.db is missing or empty"), "{err}");
 }
 
 #[test]
@@ -353,7 +350,7 @@ fn bodies_says_what_to_do_where_there_are_none() {
     let lab = Lab::new();
     kept(&lab, "none");
     let err = lab.llmscen(&["bodies", "out", "--seq", "1"]).expect(2).err;
-    assert!(err.contains("no bodies are stored in out; set report.bodies: failed"), "{err}");
+    assert!(err.contains("no bodies in out; set `report.bodies: failed`"), "{err}");
     let err = lab.llmscen(&["bodies", "nowhere"]).expect(2).err;
     assert!(err.contains("nowhere is not the folder of a run: it does not exist"), "{err}");
 }
