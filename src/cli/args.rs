@@ -4,7 +4,7 @@ use crate::cli::baseline::BaselineArgs;
 use crate::cli::bodies::BodiesArgs;
 use crate::cli::compare::CompareArgs;
 use crate::cli::import::ImportArgs;
-use crate::cli::output::ShowArgs;
+use crate::cli::output::ResultArgs;
 use crate::cli::progress::ProgressArgs;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::error::{ContextKind, ErrorKind};
@@ -128,12 +128,7 @@ pub struct RunArgs {
     #[command(flatten)]
     pub progress: ProgressArgs,
     #[command(flatten)]
-    pub show: ShowArgs,
-    /// Exit status of an inconclusive verdict
-    #[arg(long, value_enum, default_value = "fail", value_name = "HOW")]
-    pub inconclusive: Inconclusive,
-    #[command(flatten)]
-    pub compat: Compat,
+    pub results: ResultArgs,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -162,12 +157,7 @@ pub struct ReportArgs {
     #[arg(long, value_name = "FILE")]
     pub slo: Option<PathBuf>,
     #[command(flatten)]
-    pub show: ShowArgs,
-    /// Exit status of an inconclusive verdict
-    #[arg(long, value_enum, default_value = "fail", value_name = "HOW")]
-    pub inconclusive: Inconclusive,
-    #[command(flatten)]
-    pub compat: Compat,
+    pub results: ResultArgs,
     /// Upload again to the trackers in `report.track`
     #[arg(long)]
     pub track: bool,

@@ -1,5 +1,6 @@
 //! Output at the end of a run: result tables on stdout, and the summary of a CI job.
 
+use crate::cli::args::{Compat, Inconclusive};
 use crate::cli::exit::Exit;
 use crate::cli::terminal::Terminal;
 use clap::{Args, ValueEnum};
@@ -11,15 +12,20 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-/// Options of the result output.
+/// Options of the results.
 #[derive(Debug, Args)]
-pub struct ShowArgs {
+pub struct ResultArgs {
     /// Format of the result tables on stdout
     #[arg(long, value_enum, default_value = "table", value_name = "FORMAT")]
     pub format: Format,
     /// Append a Markdown summary to this file [default: $GITHUB_STEP_SUMMARY]
     #[arg(long, value_name = "FILE")]
     pub summary: Option<PathBuf>,
+    /// Exit status of an inconclusive verdict
+    #[arg(long, value_enum, default_value = "fail", value_name = "HOW")]
+    pub inconclusive: Inconclusive,
+    #[command(flatten)]
+    pub compat: Compat,
 }
 
 /// Formats of tables on stdout.

@@ -35,7 +35,7 @@ pub fn report(args: &ReportArgs, env: &BTreeMap<String, String>, terminal: &mut 
     note_unchecked(&folder, terminal);
     let Some(mut plan) = load_stored(&stored, env, terminal) else { return Exit::Scenario };
     let folder = folder.hiding(redactor(&plan));
-    args.compat.add_to(&mut plan);
+    args.results.compat.add_to(&mut plan);
     let slo = match &args.slo {
         Some(path) => match load_slo_override(path, &stored, env, terminal) {
             Some(plan) => Some(SloOverride { path, plan }),
@@ -47,13 +47,13 @@ pub fn report(args: &ReportArgs, env: &BTreeMap<String, String>, terminal: &mut 
         terminal.error(&format!("{} defines no `slo`", slo.path.display()));
         return Exit::Scenario;
     }
-    let summary = match Summary::open(args.show.summary.as_deref(), env, terminal) {
+    let summary = match Summary::open(args.results.summary.as_deref(), env, terminal) {
         Ok(summary) => summary,
         Err(exit) => return exit,
     };
-    match rebuild_report(&mut plan, &folder, slo.as_ref(), args.inconclusive.junit_result()) {
+    match rebuild_report(&mut plan, &folder, slo.as_ref(), args.results.inconclusive.junit_result()) {
         Ok(report) => {
-            print_report(&report, args.show.format, terminal);
+            print_report(&report, args.results.format, terminal);
             let changed = report.manifest.notes.iter().filter(|note| note.starts_with(RULES_CHANGED));
             changed.for_each(|note| terminal.status(note));
             if args.track {
@@ -61,7 +61,7 @@ pub fn report(args: &ReportArgs, env: &BTreeMap<String, String>, terminal: &mut 
             }
             terminal.status(&format!("report: {}", folder.path().join("report.md").display()));
             summary.append(&report, folder.path(), terminal);
-            exit_of(&report, args.inconclusive)
+            exit_of(&report, args.results.inconclusive)
         }
         Err(Failure::SloMismatch(why)) => {
             terminal.error(&why);

@@ -55,12 +55,12 @@ impl RunResult {
 
 fn run_all(args: &RunArgs, env: &BTreeMap<String, String>, began: Instant, terminal: &mut Terminal) -> Result<RunResult, Exit> {
     let mut plans = load_all(&args.sources, env, terminal).ok_or(Exit::Scenario)?;
-    plans.iter_mut().for_each(|source| args.compat.add_to(&mut source.plan));
+    plans.iter_mut().for_each(|source| args.results.compat.add_to(&mut source.plan));
     if args.output.is_some() && plans.len() > 1 {
         terminal.error("--output is the folder of one run, but several scenarios were given");
         return Err(Exit::Scenario);
     }
-    let summary = Summary::open(args.show.summary.as_deref(), env, terminal)?;
+    let summary = Summary::open(args.results.summary.as_deref(), env, terminal)?;
     let endpoint = args.progress.metrics_addr.map(|addr| start_endpoint(addr, terminal)).transpose()?;
     let (events, inbox) = mpsc::channel();
     let session = Session { began, stop: Stop::default(), events, inbox, endpoint, summary };
@@ -114,7 +114,7 @@ fn run_one(
         output: args.output.clone(),
         force: args.force,
         keep_going: args.keep_going,
-        inconclusive: args.inconclusive.junit_result(),
+        inconclusive: args.results.inconclusive.junit_result(),
         ..new_context(env, &args.sources, session.stop.clone(), session.events.clone())
     };
     announce(source, session, terminal);
@@ -207,8 +207,8 @@ const MAX_WARNINGS: usize = 5;
 /// Prints the tables, uploads to trackers, and appends the summary of a completed run.
 fn print_result(plan: &Plan, completed: &CompletedRun, args: &RunArgs, session: &Session, terminal: &mut Terminal) -> RunResult {
     let report = &completed.report;
-    let exit = exit_of(report, args.inconclusive);
-    print_report(report, args.show.format, terminal);
+    let exit = exit_of(report, args.results.inconclusive);
+    print_report(report, args.results.format, terminal);
     if let Some(fault) = &completed.fault {
         terminal.error(&fault.to_string());
     }

@@ -3,7 +3,7 @@
 
 use super::{random, trials};
 use crate::lab::{FINISH, Lab, Server, TOKEN, read_request, whole};
-use crate::transport::{on_a_lane, send, target};
+use crate::transport::{on_worker, send, target};
 use flate2::Compression;
 use flate2::write::{GzEncoder, ZlibEncoder};
 use llmscen_core::api::Api;
@@ -452,7 +452,7 @@ fn every_trap_ends_in_time_and_as_what_it_was() {
         (target.api, target.timeouts) = (api, limits());
         let some: Vec<usize> = (0..traps.len()).filter(|place| traps[*place].api == api).collect();
         for some in some.chunks(48) {
-            let outcomes = on_a_lane(&target, async |engine| {
+            let outcomes = on_worker(&target, async |engine| {
                 let sent: Vec<_> = some
                     .iter()
                     .map(|place| {
@@ -550,7 +550,7 @@ fn what_only_pretends_to_be_http_2_ends_in_time() {
             let mut target = target(&server.url());
             (target.version, target.timeouts) = (HttpVersion::Http2, limits());
             target.timeouts.connect = Nanos(TOTAL.as_nanos() as u64);
-            let outcome = on_a_lane(&target, async |engine| {
+            let outcome = on_worker(&target, async |engine| {
                 let call = Call { body: b"{}".to_vec(), streamed: true, ..Call::default() };
                 send(&engine, call).await.outcome
             });

@@ -22,7 +22,7 @@ fn held(events: &'static [&'static str]) -> Server {
 /// One call that is cancelled as soon as so many bytes of its body were taken and it waits for more.
 fn cancelled_after(target: &Target, bytes: u64) -> Finished {
     let gauges = Arc::new(Gauges::default());
-    on_a_lane_with(target, gauges.clone(), async |engine| {
+    on_worker_with(target, gauges.clone(), async |engine| {
         let taken = std::future::poll_fn(|_| match gauges.add_to(Reading::default()).bytes_in >= bytes {
             true => Poll::Ready(()),
             false => Poll::Pending,
@@ -54,7 +54,7 @@ fn a_stream_cut_by_the_total_timeout_keeps_what_had_come() {
     let server = held(&SO_FAR);
     let mut target = target(&server.url());
     target.timeouts.total = Nanos(1_000_000_000);
-    let finished = on_a_lane(&target, async |engine| send(&engine, call(0)).await);
+    let finished = on_worker(&target, async |engine| send(&engine, call(0)).await);
     assert_failed(&finished.outcome, FailureKind::TimeoutTotal, "not done within 1s");
     assert_kept(&finished);
 }

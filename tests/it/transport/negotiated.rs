@@ -35,9 +35,9 @@ fn tls_agrees_on_http_2_and_all_share_it() {
     let lab = Lab::new();
     let server = Server::start(100, Some(identity(&lab, "localhost", &["h2", "http/1.1"])), good);
     for version in [HttpVersion::Auto, HttpVersion::Http2] {
-        let outcomes = on_a_lane(&secure(&lab, &server, version), async |engine| {
+        let outcomes = on_worker(&secure(&lab, &server, version), async |engine| {
             engine.reach().await.unwrap();
-            together(&engine, 8).await
+            send_all(&engine, 8).await
         });
         for outcome in &outcomes {
             assert_ok(outcome, 2);
@@ -80,7 +80,7 @@ fn a_server_without_http_2_is_told_from_one_that_is_away() {
     let answer = lab::whole("400 Bad Request", "text/plain", "what is PRI?");
     let server = lab::Server::start(move |stream, _| lab::send(stream, &answer));
     let target = Target { version: HttpVersion::Http2, ..target(&server.url()) };
-    let (reached, outcome) = on_a_lane(&target, async |engine| (engine.reach().await, send(&engine, call(0)).await.outcome));
+    let (reached, outcome) = on_worker(&target, async |engine| (engine.reach().await, send(&engine, call(0)).await.outcome));
     let failure = reached.unwrap_err();
     assert_eq!((failure.kind, failure.at.as_str()), (FailureKind::Connect, "connecting"));
     assert!(failure.message.contains("does not seem to support HTTP/2"), "{}", failure.message);
