@@ -187,7 +187,7 @@ fn a_missing_file_and_a_wrong_command_line() {
 #[test]
 fn a_secret_reaches_no_file_and_no_output() {
     let server = Server::start(|s, _| {
-        send(s, &whole("401 Unauthorized", "application/json", r#"{"error":{"message":"bad key sk-topsecret-1"}}"#))
+        send(s, &response("401 Unauthorized", "application/json", r#"{"error":{"message":"bad key sk-topsecret-1"}}"#))
     });
     let lab = Lab::new();
     let scenario =

@@ -1,4 +1,4 @@
-//! Servers that fail in every way: each failure is told apart, counted, and none stops the run or is a success.
+//! Servers that fail in many ways: each failure has its kind and is counted, and none stops the run or counts as a success.
 
 use crate::lab::*;
 use std::net::TcpListener;
@@ -27,7 +27,7 @@ fn a_server_that_closes_at_once_is_a_connect_failure() {
 
 #[test]
 fn html_is_not_an_answer() {
-    let server = Server::start(|s, _| send(s, &whole("200 OK", "text/html", "<html><title>Login</title></html>")));
+    let server = Server::start(|s, _| send(s, &response("200 OK", "text/html", "<html><title>Login</title></html>")));
     let (lab, kind) = three_failures(&server, 3);
     assert_eq!(kind, "decode");
     assert!(lab.text("out/report.md").contains("text/html"));
@@ -94,8 +94,9 @@ fn statuses_are_told_apart_and_keep_the_servers_words() {
     for (status, kind) in
         [("400 Bad Request", "http_4xx"), ("429 Too Many Requests", "http_429"), ("503 Service Unavailable", "http_5xx")]
     {
-        let server =
-            Server::start(move |s, _| send(s, &whole(status, "application/json", r#"{"error":{"message":"the very reason"}}"#)));
+        let server = Server::start(move |s, _| {
+            send(s, &response(status, "application/json", r#"{"error":{"message":"the very reason"}}"#))
+        });
         let (lab, seen) = three_failures(&server, 3);
         assert_eq!(seen, kind);
         assert!(lab.text("out/report.md").contains("the very reason"));
@@ -127,7 +128,7 @@ fn a_stream_without_its_end_is_truncated() {
 #[test]
 fn an_answer_without_content_is_empty() {
     let silent = r#"{"choices":[{"message":{"content":""}}]}"#;
-    let server = Server::start(move |s, _| send(s, &whole("200 OK", "application/json", silent)));
+    let server = Server::start(move |s, _| send(s, &response("200 OK", "application/json", silent)));
     assert_eq!(three_failures(&server, 3).1, "empty");
 }
 
@@ -144,7 +145,7 @@ fn garbage_instead_of_http_is_told() {
 fn one_good_answer_among_failures_is_a_run_with_an_error_rate() {
     let server = Server::start(|s, n| match n % 4 {
         0 => send(s, &stream(&[TOKEN, FINISH, "[DONE]"], true)),
-        1 => send(s, &whole("500 Oops", "text/plain", "oops")),
+        1 => send(s, &response("500 Oops", "text/plain", "oops")),
         2 => send(s, &stream(&[TOKEN], true)),
         _ => false,
     });

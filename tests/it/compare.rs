@@ -1,8 +1,8 @@
-//! `llmscen compare`: runs on the simulator, held against one another.
+//! `llmscen compare` on runs against the simulator.
 
 use crate::lab::*;
 
-/// A run of the simulator into a folder: so fast, at so many users.
+/// A run against the simulator, with this speed and number of users.
 fn simulated(lab: &Lab, folder: &str, alpha: &str, users: u32) {
     let scenario = format!(
         "version: 1\nname: pair\ntarget: {{ api: simulator, simulator: {{ alpha: {alpha}, jitter: 0.1 }} }}\n\

@@ -1,4 +1,4 @@
-//! Bad input at the door: files without end, texts too long or too deep, and more errors than a reader wants.
+//! Excessive input: endless files, long or deeply nested texts, and many errors.
 
 use crate::lab::*;
 use llmscen_scenario::{Input, load};
@@ -16,7 +16,7 @@ fn says(text: &str, words: &[&str]) {
     }
 }
 
-/// What one of the commands says of a scenario that it must refuse with this exit code. Nothing here may hang.
+/// The error of a command for a scenario that it must refuse with this exit code, in time.
 #[track_caller]
 fn refused(lab: &Lab, command: &str, scenario: &str, code: i32) -> String {
     lab.file("s.yaml", scenario);

@@ -1,4 +1,4 @@
-//! What is charged to the server, and what is believed of it.
+//! Servers with implausible or delayed replies: what counts as their failure, and which counts are trusted.
 
 use crate::lab::*;
 use rustix::process::{Pid, Signal, kill_process};
@@ -14,7 +14,7 @@ fn a_pause_of_the_tool_is_not_a_timeout_of_the_server() {
     let seen = resumed.clone();
     let server = Server::start(move |s, number| {
         let _ = arrived.send(());
-        // Every other reply waits in the kernel when the tool goes on; the rest come after it.
+        // Every other reply is in the kernel when the process continues; the rest arrive later.
         if number % 2 == 1 {
             while !seen.load(Ordering::SeqCst) {
                 std::thread::sleep(Duration::from_millis(5));

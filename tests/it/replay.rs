@@ -24,7 +24,7 @@ fn recordings() -> Vec<(String, Vec<u8>)> {
     responses
 }
 
-/// The files of these kinds in a folder, by name.
+/// The files with these extensions in a folder, by name.
 fn files(folder: &str, kinds: &[&str]) -> BTreeMap<String, Vec<u8>> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join(folder);
     let paths = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());

@@ -1,4 +1,4 @@
-//! What varies is what is replicated: rounds on restarted servers, several runs a side, baselines of many runs.
+//! Replication: rounds on restarted servers, several runs per side, baselines of many runs.
 
 use crate::lab::*;
 use serde_json::{Value, json};

@@ -1,4 +1,4 @@
-//! Servers under management: they come up, they are measured, and not one of them is left, whatever ends the run.
+//! Managed servers: they start, are measured, and are stopped in any case.
 
 use crate::lab::*;
 use llmscen_client::server::{Order, Server, ServerError};
@@ -48,7 +48,7 @@ impl Yard {
         child
     }
 
-    /// A server that says so in its log and only sleeps.
+    /// A server that logs its start and sleeps.
     fn order(&self, script: &str, grace: Duration) -> Order {
         Order {
             command: ["sh", "-c", script].map(str::to_owned).into(),
@@ -86,12 +86,12 @@ fn tool() -> &'static Path {
     Path::new(env!("CARGO_BIN_EXE_llmscen"))
 }
 
-/// A port that nobody has.
+/// A free port.
 fn port() -> u16 {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
 
-/// The simulator as a server of its own, which leaves its process id in the file `pid`.
+/// The simulator as a managed server that writes its process id to the file `pid`.
 fn simulator(port: u16) -> String {
     format!("[sh, -c, 'echo $$ > pid; exec {} simulate --listen 127.0.0.1:{port} \"$@\"', sh]", tool().display())
 }
@@ -124,7 +124,7 @@ fn a_server_is_started_measured_and_stopped() {
     assert_eq!((own["log"].as_str(), case["startups"].as_array().unwrap().len()), (Some("server.log"), 1));
     assert_eq!(case["metrics"]["startup_s"], own["ready_s"]);
     assert_eq!((&case["slo"][0]["verdict"], case["server_ends"].as_array().unwrap().len()), (&Value::from("pass"), 0));
-    // It ended as it was asked to, so that it could write what it served.
+    // It stopped on SIGTERM, so that it could write its log.
     assert_eq!(yard.0.text("truth.jsonl").lines().count(), 6);
     assert!(yard.0.text("out/server.log").contains("the simulator is listening"));
     assert!(
@@ -180,7 +180,7 @@ fn a_signal_while_the_server_comes_up_ends_it() {
 fn a_flood_in_the_log_outlasts_no_timeout() {
     let (yard, port) = (Yard::new(), port());
     let ready = "    ready: { log: never said, timeout: 1s }\n    stop: { grace: 1s }\n";
-    // The file's limit is far beyond what is written until the timeout.
+    // The size limit of the file is far above what is written until the timeout.
     let flood = "[sh, -c, 'echo $$ > pid; ulimit -f 8000000; line=$(printf %01000d 1); while :; do echo $line; done']";
     let ran = yard.0.run(&managed(port, flood, ready, ENDLESS));
     assert!(ran.code != 0 && ran.err.contains("server not ready after 1 s"), "{ran:?}");
@@ -248,14 +248,14 @@ fn a_server_that_ends_once_it_was_ready_is_asked_nothing() {
 #[test]
 fn a_port_that_refuses_is_not_stormed() {
     let (yard, port) = (Yard::new(), port());
-    // The server's own process goes on when its port is gone, as that of an engine whose workers take long to end.
+    // The process outlives its port, as that of an engine whose workers take long to exit.
     let command =
         format!("[sh, -c, '{} simulate --listen 127.0.0.1:{port} & echo $! > pid; wait; sleep 1; exit 4']", tool().display());
     let child = yard.start(&managed(port, &command, BY_LOG, ENDLESS));
     kill_process(yard.pid("pid"), Signal::KILL).unwrap();
     finish(child).expect(3);
     let refused = yard.0.results()["cases"][0]["counts"]["failures"]["connect"].as_u64().unwrap();
-    // Four users in the second that the process has left, each waiting twice as long after every connection that failed.
+    // Four users during the last second of the process, each waiting twice as long after each failed connection.
     assert!((1..40).contains(&refused), "{refused}");
 }
 
@@ -392,7 +392,7 @@ fn fifty_starts_and_stops_leak_nothing() {
     assert_eq!(yard.0.results()["cases"][0]["startups"].as_array().unwrap().len(), 50);
     let counts: Vec<String> = yard.0.text("counts").lines().map(str::to_owned).collect();
     assert_eq!(counts.len(), 50);
-    // The first start is before the first round, which may leave a thread that stays.
+    // The first start is before the first round, which may start a permanent thread.
     let totals = |line: &String| line.split(' ').map(|count| count.parse::<i64>().unwrap()).collect::<Vec<_>>();
     let (early, late) = (totals(&counts[4]), totals(&counts[49]));
     assert!(late[0] <= early[0] + 2 && late[1] <= early[1] + 2, "{counts:?}");
@@ -404,7 +404,7 @@ fn fifty_starts_and_stops_leak_nothing() {
 #[test]
 fn all_that_a_server_started_ends_with_it() {
     let yard = Yard::new();
-    // A child of its own session whose parent is gone, one that hears nothing, and one deep below.
+    // An orphan in its own session, a child that ignores signals, and a deep descendant.
     let script = "(setsid sh -c 'echo $$ > away; exec sleep 100' &) ; \
                   setsid sh -c 'trap \"\" TERM; echo $$ > deaf; while :; do sleep 1; done' & \
                   sh -c 'sh -c \"echo \\$\\$ > deep; sleep 100\" & wait' & echo $MARK; wait";

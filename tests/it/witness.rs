@@ -79,7 +79,7 @@ pub fn ttft_errors(pairs: &[Pair]) -> Vec<f64> {
     sorted(pairs.iter().map(|pair| late(pair.seen[0], pair.written[0])))
 }
 
-/// By how much each gap between tokens differs from the server's own gap, milliseconds, sorted.
+/// Difference of each client-side gap between tokens to the server-side gap, in milliseconds, sorted.
 pub fn itl_errors(pairs: &[Pair]) -> Vec<f64> {
     let gap = |stamps: &[u64], index: usize| late(stamps[index + 1], stamps[index]);
     let errors = pairs
@@ -88,7 +88,7 @@ pub fn itl_errors(pairs: &[Pair]) -> Vec<f64> {
     sorted(errors)
 }
 
-/// By how much each request left after its instant, milliseconds, sorted.
+/// Send delay of each request, in milliseconds, sorted.
 pub fn send_lags(pairs: &[Pair]) -> Vec<f64> {
     sorted(pairs.iter().map(|pair| late(pair.sent, pair.intended)))
 }

@@ -116,7 +116,7 @@ fn answered(coding: &'static str, chunks: Vec<Vec<u8>>, end: bool) -> Outcome {
         let body: Vec<u8> = chunks.iter().flat_map(|bytes| chunk(bytes)).collect();
         lab::send(stream, &[&head(coding)[..], &body, if end { b"0\r\n\r\n" } else { b"" }].concat()) && end
     });
-    one(&target(&server.url()))
+    send_one(&target(&server.url()))
 }
 
 #[test]

@@ -19,7 +19,7 @@ fn held(events: &'static [&'static str]) -> Server {
     })
 }
 
-/// One call that is cancelled as soon as so many bytes of its body were taken and it waits for more.
+/// A call that is cancelled when this many bytes of its body were read and it waits for more.
 fn cancelled_after(target: &Target, bytes: u64) -> Finished {
     let gauges = Arc::new(Gauges::default());
     on_worker_with(target, gauges.clone(), async |engine| {
@@ -80,11 +80,11 @@ fn an_answer_with_its_end_marker_is_not_cancelled() {
 #[test]
 fn an_answer_with_its_end_marker_meets_no_deadline() {
     let server = held(&COMPLETE);
-    // Some of these end in the moment between the marker and the end of the wait for the connection, wherever that falls.
+    // Some of these end between the end marker and the end of the wait for the connection.
     for total in [1, 2, 3, 4, 5, 10_000].into_iter().flat_map(|ms| [ms; 5]) {
         let mut target = target(&server.url());
         target.timeouts.total = Nanos(total * 1_000_000);
-        let outcome = one(&target);
+        let outcome = send_one(&target);
         match outcome.bytes_in == length(&COMPLETE) {
             true => assert_ok(&outcome, 1),
             false => {
@@ -101,12 +101,12 @@ fn a_call_without_headers_of_an_answer_is_cut_too() {
     let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let mut target = target(&format!("http://{}/v1/chat/completions", silent.local_addr().unwrap()));
     target.timeouts.total = Nanos(50_000_000);
-    let outcome = one(&target);
+    let outcome = send_one(&target);
     assert_failed(&outcome, FailureKind::TimeoutTotal, "not done within 50ms");
     assert_eq!(outcome.end.unwrap_err().at, "before the headers");
     target.place = Place::Url(server.url());
     target.timeouts.total = Nanos(1_000_000_000);
-    let outcome = one(&target);
+    let outcome = send_one(&target);
     assert_failed(&outcome, FailureKind::TimeoutTotal, "not done within 1s");
     assert_eq!((outcome.status, outcome.timeline.tokens.len()), (Some(200), 0));
 }

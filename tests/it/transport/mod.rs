@@ -97,7 +97,7 @@ pub async fn send_all(engine: &Rc<Http>, calls: u64) -> Vec<Outcome> {
 }
 
 /// One call to a target.
-pub fn one(target: &Target) -> Outcome {
+pub fn send_one(target: &Target) -> Outcome {
     on_worker(target, async |engine| send(&engine, call(0)).await.outcome)
 }
 

@@ -11,7 +11,7 @@ fn h2_target(server: &Server) -> Target {
     Target { version: HttpVersion::Http2, ..target(&server.url()) }
 }
 
-/// So many tokens, the server waiting before each but the first.
+/// A stream with a pause before each token but the first.
 fn paced(tokens: usize, wait: u64) -> Vec<Act> {
     let mut acts = vec![Act::Head(""), event(TOKEN)];
     (1..tokens).for_each(|_| acts.extend([Act::Wait(wait), event(TOKEN)]));
@@ -56,7 +56,7 @@ fn requests_share_a_connection_and_it_outlives_them() {
 fn a_connection_takes_no_more_than_its_server_allows() {
     let server = Server::start(4, None, |_| paced(3, 100));
     let outcomes = on_worker(&h2_target(&server), async |engine| {
-        // The first shows the limit; what then comes at once needs three connections.
+        // The first request reveals the limit; the following burst needs three connections.
         let mut outcomes = send_all(&engine, 1).await;
         outcomes.extend(send_all(&engine, 10).await);
         outcomes
@@ -97,7 +97,7 @@ fn a_connection_per_request_is_shared_by_none() {
 #[test]
 fn no_stream_waits_for_a_window() {
     let server = Server::start(100, None, |_| paced(1, 0));
-    assert_ok(&one(&h2_target(&server)), 1);
+    assert_ok(&send_one(&h2_target(&server)), 1);
     assert_eq!(*server.seen.windows.lock().unwrap(), [8 << 20]);
 }
 
@@ -139,7 +139,7 @@ fn after_a_goaway_open_streams_end_well_and_new_ones_go_elsewhere() {
 #[test]
 fn what_was_lost_on_a_new_connection_is_not_sent_again() {
     let server = Server::start(100, None, |_| vec![Act::HangUp]);
-    let outcome = one(&h2_target(&server));
+    let outcome = send_one(&h2_target(&server));
     assert_failed(&outcome, FailureKind::Connect, "the server closed the connection before it responded");
     assert_eq!((server.seen.count(), outcome.reconnects), ((1, 1), 0));
 }
@@ -147,11 +147,11 @@ fn what_was_lost_on_a_new_connection_is_not_sent_again() {
 #[test]
 fn a_server_that_refuses_every_stream_is_asked_twice() {
     let server = Server::start(100, None, |_| vec![Act::Reset(Reason::REFUSED_STREAM)]);
-    let outcome = one(&h2_target(&server));
+    let outcome = send_one(&h2_target(&server));
     assert_failed(&outcome, FailureKind::Connect, "the server accepted no further stream");
     assert_eq!((server.seen.count(), outcome.reconnects), ((2, 2), 1));
     let server = Server::start(100, None, |_| vec![Act::Reset(Reason::INTERNAL_ERROR)]);
-    let outcome = one(&h2_target(&server));
+    let outcome = send_one(&h2_target(&server));
     assert_failed(&outcome, FailureKind::Connect, "reset the stream before it answered");
     assert_eq!((server.seen.count(), outcome.reconnects), ((1, 1), 0));
 }

@@ -1,4 +1,4 @@
-//! Targets behind a proxy: the binary, a proxy on loopback, and a name that only the proxy knows.
+//! Targets behind a proxy: the binary, a proxy on loopback, and a name that only the proxy resolves.
 
 use super::negotiated::identity;
 use super::server::{Act, Server, event};
@@ -7,8 +7,8 @@ use std::io::{Read, Write, copy};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
 
-/// A proxy that keeps the head of every connection's first request, tunnels to one address whatever it is asked for,
-/// and answers all else itself.
+/// A proxy that keeps the head of the first request per connection, tunnels every CONNECT to one address, and responds
+/// to other requests itself.
 struct Proxy {
     addr: SocketAddr,
     heads: Arc<Mutex<Vec<String>>>,
