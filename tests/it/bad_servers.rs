@@ -90,7 +90,7 @@ fn a_hundred_megabytes_in_one_event_do_not_fill_the_memory() {
 }
 
 #[test]
-fn statuses_are_told_apart_and_keep_the_servers_words() {
+fn statuses_have_kinds_and_keep_the_message_of_the_server() {
     for (status, kind) in
         [("400 Bad Request", "http_4xx"), ("429 Too Many Requests", "http_429"), ("503 Service Unavailable", "http_5xx")]
     {
@@ -133,7 +133,7 @@ fn an_answer_without_content_is_empty() {
 }
 
 #[test]
-fn garbage_instead_of_http_is_told() {
+fn garbage_instead_of_http_is_named() {
     let server = Server::start(|s, _| {
         send(s, b"SSH-2.0-OpenSSH_9.2\r\n\r\n");
         false

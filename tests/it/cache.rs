@@ -48,7 +48,7 @@ fn run(lab: &Lab, scenario: &str, folder: &str, args: &[&str]) -> (i32, String) 
 }
 
 #[test]
-fn a_second_run_that_the_cache_answers_is_invalid_and_a_new_seed_is_valid() {
+fn a_second_run_served_from_the_cache_is_invalid_and_a_new_seed_is_valid() {
     let lab = Lab::new();
     let server = Cached::start(&lab);
     let fixed = scenario(&server, RANDOM, "");

@@ -61,7 +61,7 @@ fn equal_runs_pass_and_a_slowdown_fails() {
 }
 
 #[test]
-fn different_plans_are_refused_unless_told() {
+fn different_plans_are_refused_unless_allowed() {
     let lab = Lab::new();
     simulated(&lab, "a", "1ms", 2);
     simulated(&lab, "b", "1ms", 4);
@@ -111,7 +111,7 @@ fn servers_under_management_may_differ_and_their_loads_may_not() {
 }
 
 #[test]
-fn runs_that_are_not_sound_and_wrong_arguments_have_their_own_exit_codes() {
+fn invalid_runs_and_wrong_arguments_have_different_exit_codes() {
     let lab = Lab::new();
     simulated(&lab, "a", "1ms", 2);
     let manifest = lab.text("a/manifest.json");

@@ -246,7 +246,7 @@ fn the_page_names_every_column() {
 }
 
 #[test]
-fn a_run_over_swept_files_is_told_again_from_what_is_stored() {
+fn a_run_over_swept_files_is_reported_again_from_its_records() {
     let lab = Lab::new();
     for name in ["a", "b"] {
         lab.file(&format!("data/{name}.jsonl"), format!("{{\"prompt\": \"hello {name}\"}}\n"));

@@ -82,7 +82,7 @@ fn a_text_that_is_too_long_is_refused() {
 }
 
 #[test]
-fn one_endless_line_in_a_packed_dataset_is_refused_by_its_row() {
+fn an_endless_line_in_a_compressed_dataset_is_refused_with_its_row() {
     let lab = Lab::new();
     let mut packer = flate2::write::GzEncoder::new(b"".to_vec(), flate2::Compression::fast());
     packer.write_all(b"first\n").unwrap();
@@ -95,7 +95,7 @@ fn one_endless_line_in_a_packed_dataset_is_refused_by_its_row() {
 }
 
 #[test]
-fn what_is_wrong_far_behind_the_beginning_of_a_line_is_shown_with_a_piece_of_it() {
+fn an_error_far_into_a_line_is_shown_with_an_excerpt() {
     let lab = Lab::new();
     let padding = "é\u{301}漢\t".repeat(25_000);
     for (begin, end) in [("", ""), ("\u{feff}", ""), ("", "\r\n")] {

@@ -43,7 +43,7 @@ fn a_lost_limit_ends_its_case_and_the_next_one_runs() {
 }
 
 #[test]
-fn a_limit_that_holds_is_never_given_up() {
+fn a_met_objective_is_never_aborted() {
     let lab = Lab::new();
     let slo = "{ expr: \"error_rate < 10%\", abort: { min_samples: 1 } }";
     lab.run(&scenario("{ concurrency: 2, requests: 60 }", slo, "")).expect(0);

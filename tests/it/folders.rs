@@ -179,7 +179,7 @@ fn the_end_of_the_terminal_drains_and_reports() {
 }
 
 #[test]
-fn a_reader_of_the_output_that_goes_away_stops_no_report() {
+fn a_closed_output_pipe_does_not_stop_a_report() {
     let lab = Lab::new();
     lab.file("s.yaml", SHORT);
     let mut child = lab.spawn(&["run", "s.yaml", "--output", "out", "--format", "md"]);

@@ -14,7 +14,7 @@ fn failures(lab: &Lab) -> (serde_json::Value, String) {
 }
 
 #[test]
-fn a_redirect_is_a_failure_of_its_own_and_is_not_followed() {
+fn a_redirect_is_a_failure_and_is_not_followed() {
     let second = TcpListener::bind("127.0.0.1:0").unwrap();
     second.set_nonblocking(true).unwrap();
     let address = second.local_addr().unwrap();

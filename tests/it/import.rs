@@ -6,7 +6,7 @@ use crate::lab::Lab;
 const CALM: &str = "audit={ lag_p99: 1h, stall_p99: 1h, cpu: 1, achieved: 0 }";
 
 #[test]
-fn an_imported_command_line_runs_as_it_stands() {
+fn an_imported_command_line_runs_unchanged() {
     let lab = Lab::new();
     let line = "perf --url http://127.0.0.1:1/v1/chat/completions --model m --prompt hi --parallel 1 2 --number 2 4 --max-tokens 4 --sleep-interval 0 --api-key sk-hush";
     let args: Vec<&str> = ["import", "evalscope", "--to", "s.yaml", "--"].into_iter().chain(line.split(' ')).collect();
@@ -23,7 +23,7 @@ fn an_imported_command_line_runs_as_it_stands() {
 }
 
 #[test]
-fn it_goes_to_stdout_and_never_over_another_file() {
+fn the_scenario_goes_to_stdout_and_never_over_another_file() {
     let lab = Lab::new();
     let line = ["--", "bench", "serve", "--model", "m", "--num-prompts", "5"];
     let ran = lab.llmscen(&[&["import", "vllm"], line.as_slice()].concat()).expect(0);

@@ -204,7 +204,7 @@ fn metrics_are_scraped_in_mid_run_and_end_as_the_report_has_them() {
 }
 
 #[test]
-fn a_port_that_is_taken_is_said_before_any_traffic() {
+fn a_port_in_use_is_an_error_before_any_traffic() {
     let lab = Lab::new();
     lab.file("s.yaml", SWEEP);
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();

@@ -115,7 +115,7 @@ fn a_stop_text_ends_a_reply_before_it() {
 }
 
 #[test]
-fn what_is_not_there_is_said_before_anything_runs() {
+fn missing_files_are_errors_before_the_run() {
     let with = |target: &str| {
         let lab = Lab::new();
         lab.file("other/readme.txt", "x");

@@ -54,7 +54,7 @@ fn start(lab: &Lab, scenario: &str) -> Child {
 }
 
 #[test]
-fn a_target_that_goes_away_ends_its_case_and_is_not_sent_to_again() {
+fn a_lost_target_ends_its_case_and_gets_no_further_request() {
     let (lab, port) = (Lab::new(), port());
     let server = simulator(&lab, port);
     let more = "matrix: { load.concurrency: [4, 2] }\n";
@@ -146,7 +146,7 @@ fn a_warm_up_that_fails_stops_the_case_with_the_hint() {
 }
 
 #[test]
-fn a_search_whose_server_goes_away_names_the_probe() {
+fn a_search_with_a_lost_server_names_the_probe() {
     let (lab, port) = (Lab::new(), port());
     let server = simulator(&lab, port);
     let more = "search: { vary: load.concurrency, range: [2, 8] }\n";

@@ -109,7 +109,7 @@ fn failure(outcome: &Outcome) -> &Failure {
 }
 
 #[test]
-fn a_refused_request_comes_back_when_it_was_told_to_and_its_clock_runs_on() {
+fn a_refused_request_is_retried_after_its_delay_and_its_latency_includes_the_wait() {
     let server = Server::start(|socket, number| {
         send(socket, &if number == 0 { refusal("429 Too Many Requests", "1", "full") } else { reply() })
     });

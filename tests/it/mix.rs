@@ -55,7 +55,7 @@ fn chats_and_questions(lab: &Lab, weight: u32) -> Vec<(String, u64)> {
 }
 
 #[test]
-fn every_entry_asks_in_its_own_words_and_its_results_add_up() {
+fn every_class_has_its_requests_and_its_results_add_up() {
     let lab = Lab::new();
     let seen = chats_and_questions(&lab, 2);
     let plan = llmscen_scenario::load(&llmscen_scenario::Input {

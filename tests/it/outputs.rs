@@ -166,7 +166,7 @@ fn completions_are_measured_streamed_and_whole() {
 }
 
 #[test]
-fn whole_bodies_and_messages_of_a_file_are_sent_as_they_stand() {
+fn bodies_and_messages_of_a_file_are_sent_unchanged() {
     let bodies = std::sync::Arc::new(std::sync::Mutex::new(Vec::new()));
     let seen = bodies.clone();
     let server = {

@@ -159,7 +159,7 @@ fn get(addr: SocketAddr) -> Option<String> {
 }
 
 #[test]
-fn no_output_of_any_command_holds_a_planted_secret() {
+fn no_output_of_any_command_contains_a_planted_secret() {
     let (lab, proxy, page) = (Lab::new(), parrot(), page());
     lab.file("s.yaml", scenario(&page));
     let said = |args: &[&str], set: bool| {

@@ -89,7 +89,7 @@ fn asked(target: &str, request: &str) -> Vec<String> {
 }
 
 #[test]
-fn chat_in_the_users_own_words_gives_the_same_rows() {
+fn chat_as_a_custom_protocol_gives_the_same_records() {
     let custom = "  template: { model: \"%m\", messages: \"{{ messages }}\", max_tokens: \"{{ case.max_tokens }}\", stream: true, \
                   stream_options: { include_usage: true } }\n  extract:\n    \
                   text: [\"$.choices[*].delta.content\", \"$.choices[*].delta.reasoning_content\"]\n    \
@@ -101,7 +101,7 @@ fn chat_in_the_users_own_words_gives_the_same_rows() {
 }
 
 #[test]
-fn anthropic_in_the_users_own_words_gives_the_same_rows() {
+fn anthropic_as_a_custom_protocol_gives_the_same_records() {
     let custom = "  template: { model: \"%m\", messages: \"{{ dialog }}\", max_tokens: \"{{ case.max_tokens }}\", stream: true }\n  \
                   extract:\n    text: [$.delta.text, $.delta.thinking]\n    \
                   usage: { prompt: $.message.usage.input_tokens, output: $.usage.output_tokens }\n    \
@@ -111,7 +111,7 @@ fn anthropic_in_the_users_own_words_gives_the_same_rows() {
 }
 
 #[test]
-fn ollama_in_the_users_own_words_gives_the_same_rows() {
+fn ollama_as_a_custom_protocol_gives_the_same_records() {
     let custom = "  template: { model: \"%m\", messages: \"{{ messages }}\", stream: true, options: { num_predict: \"{{ case.max_tokens }}\" } }\n  \
                   extract:\n    framing: ndjson\n    text: [$.message.content, $.message.thinking]\n    \
                   usage: { prompt: $.prompt_eval_count, output: $.eval_count }\n    \

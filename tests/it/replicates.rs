@@ -18,7 +18,7 @@ fn made(lab: &Lab, folder: &str, scenario: &str) {
 }
 
 #[test]
-fn rounds_on_restarted_servers_are_told_apart_and_are_what_is_compared() {
+fn rounds_on_restarted_servers_are_marked_and_compared() {
     let lab = Lab::new();
     let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let scenario = format!(

@@ -166,7 +166,7 @@ fn a_signal_to_the_tool_stops_the_server_too() {
 }
 
 #[test]
-fn a_signal_while_the_server_comes_up_ends_it() {
+fn a_signal_during_startup_stops_the_server() {
     let (yard, port) = (Yard::new(), port());
     yard.0.file("s.yaml", managed(port, "[sh, -c, 'echo $$ > pid; exec sleep 100']", BY_LOG, ENDLESS));
     let child = yard.0.spawn(&["run", "s.yaml", "--output", "out"]);
@@ -260,7 +260,7 @@ fn a_port_that_refuses_is_not_stormed() {
 }
 
 #[test]
-fn a_server_whose_port_is_gone_is_lost_though_its_process_goes_on() {
+fn a_server_that_closes_its_port_is_lost_although_its_process_runs() {
     let (yard, port) = (Yard::new(), port());
     let command = format!("[sh, -c, '{} simulate --listen 127.0.0.1:{port} & echo $! > pid; wait; sleep 100']", tool().display());
     let child = yard.start(&managed(port, &command, BY_LOG, ENDLESS));
@@ -285,7 +285,7 @@ fn every_case_whose_own_server_fails_is_explained() {
 }
 
 #[test]
-fn a_guard_that_is_killed_leaves_no_server_behind() {
+fn a_killed_supervisor_leaves_no_server_behind() {
     let (yard, port) = (Yard::new(), port());
     let child = yard.start(&managed(port, &simulator(port), BY_LOG, ENDLESS));
     let pid = yard.pid("pid");
@@ -298,7 +298,7 @@ fn a_guard_that_is_killed_leaves_no_server_behind() {
 }
 
 #[test]
-fn what_answers_already_is_not_measured() {
+fn an_address_in_use_is_refused() {
     let yard = Yard::new();
     let other = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = other.local_addr().unwrap().port();
@@ -308,7 +308,7 @@ fn what_answers_already_is_not_measured() {
 }
 
 #[test]
-fn a_server_that_does_not_come_up_is_told_with_the_end_of_its_log() {
+fn a_server_that_does_not_start_is_reported_with_the_end_of_its_log() {
     let (yard, port) = (Yard::new(), port());
     let script = |end: &str| format!("[sh, -c, 'for i in $(seq 30); do echo line $i; done; echo key t0ps3cret; {end}']");
     let more = "    ready: { log: 'up and running', timeout: 700ms }\n    env: { A_KEY: t0ps3cret }\n";

@@ -210,7 +210,7 @@ fn try_hides_a_key_that_the_reply_repeats() {
 }
 
 #[test]
-fn try_speaks_every_protocol_with_the_simulator() {
+fn try_works_with_every_protocol_of_the_simulator() {
     let lab = Lab::new();
     for (api, dataset, text) in [
         ("openai-chat", "{ kind: openqa, path: builtin }", true),

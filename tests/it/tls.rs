@@ -86,7 +86,7 @@ fn insecure_accepts_any_certificate() {
 }
 
 #[test]
-fn unverified_certificates_are_said_on_stderr_and_in_every_report() {
+fn unverified_certificates_are_noted_on_stderr_and_in_every_report() {
     let lab = Lab::new();
     let address = secure_server(&lab, 9);
     let insecure = scenario(address, "insecure: true") + "report: { formats: [md, html, json] }\n";

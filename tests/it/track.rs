@@ -77,7 +77,7 @@ fn plan(track: &str) -> String {
 }
 
 #[test]
-fn mlflow_is_told_of_the_run_its_cases_and_its_files() {
+fn mlflow_gets_the_run_its_cases_and_its_files() {
     let (lab, (addr, asked)) = (Lab::new(), mlflow());
     lab.file("s.yaml", plan(&format!("mlflow: {{ url: \"http://{addr}\", token: \"${{TOKEN}}\", tags: {{ team: infra }} }}")));
     let mut command = lab.command(&["run", "s.yaml", "--output", "out"]);
@@ -119,7 +119,7 @@ fn mlflow_is_told_of_the_run_its_cases_and_its_files() {
 }
 
 #[test]
-fn a_tracker_that_is_gone_is_said_and_changes_nothing_else() {
+fn an_unreachable_tracker_is_a_warning_and_changes_nothing_else() {
     let lab = Lab::new();
     let gone = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     lab.file("s.yaml", plan(&format!("mlflow: \"http://{gone}\", wandb: {{ project: p, python: no-such-python }}")));

@@ -189,7 +189,7 @@ fn read_head(stream: &mut TcpStream) -> String {
 }
 
 #[test]
-fn requests_say_what_they_take_and_their_own_headers_win() {
+fn requests_send_accept_encoding_and_their_headers_win() {
     let heads: Arc<Mutex<Vec<String>>> = Arc::default();
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}/v1", listener.local_addr().unwrap());
