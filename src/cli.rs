@@ -1,4 +1,4 @@
-//! The command line: arguments in, an exit code out. Data goes to stdout, everything else to stderr.
+//! The command line. Data goes to stdout, everything else to stderr.
 
 mod args;
 mod baseline;
@@ -30,15 +30,15 @@ use llmscen_core::foreign::escaped;
 use std::collections::BTreeMap;
 use std::io::{BufReader, Write};
 
-/// What the program is given from outside.
+/// The inputs and outputs of the process.
 pub struct World<'a> {
-    /// The command line, the program's own name first.
+    /// The command line, beginning with the program name.
     pub args: Vec<String>,
     /// Environment variables.
     pub env: BTreeMap<String, String>,
-    /// Where data goes.
+    /// stdout, for data.
     pub out: &'a mut (dyn Write + Send),
-    /// Where everything else goes.
+    /// stderr, for everything else.
     pub err: &'a mut (dyn Write + Send),
     /// Whether `out` and `err` are terminals.
     pub terminals: (bool, bool),
@@ -50,9 +50,9 @@ pub fn main(world: World) -> Exit {
     let _ = rustls::crypto::ring::default_provider().install_default();
     let cli = match Cli::try_parse_from(&world.args) {
         Ok(cli) => cli,
-        Err(error) => return refuse(world, &error),
+        Err(error) => return print_parse_result(world, &error),
     };
-    let mut terminal = Terminal::new(world.out, world.err, world.terminals, &world.env, &cli.look);
+    let mut terminal = Terminal::new(world.out, world.err, world.terminals, &world.env, &cli.output);
     match cli.command {
         Command::Run(args) => run::run(&args, &world.env, &mut terminal),
         Command::Try(args) => try_request::try_request(&args, &world.env, &mut terminal),
@@ -65,37 +65,38 @@ pub fn main(world: World) -> Exit {
         Command::Import(args) => import::import(&args, &mut terminal),
         Command::Compare(args) => compare::compare(&args, &world.env, &mut terminal),
         Command::Simulate(args) => simulate::simulate(&args, &world.env, &mut terminal),
-        Command::Guard => supervise(&mut terminal),
+        Command::Guard => supervise_server(&mut terminal),
         Command::Init { path } => inspect::init(&path, &mut terminal),
         Command::Completions { shell } => {
             let mut script = Vec::new();
             clap_complete::generate(shell, &mut Cli::command(), "llmscen", &mut script);
-            terminal.foreign(&String::from_utf8_lossy(&script));
+            terminal.print_raw(&String::from_utf8_lossy(&script));
             Exit::Pass
         }
     }
 }
 
-/// Help and version go to stdout with success; a wrong command line to stderr with exit code 2.
-fn refuse(world: World, error: &clap::Error) -> Exit {
-    let (wrong, colour) = (error.use_stderr(), if error.use_stderr() { world.terminals.1 } else { world.terminals.0 });
-    let text = match args::suggest(error, &world.args) {
-        Some(text) => format!("{}: {text}\n", if colour { "\u{1b}[1;31merror\u{1b}[0m" } else { "error" }),
-        None if colour => error.render().ansi().to_string(),
+/// Prints help and version to stdout, exit code 0; an invalid command line to stderr, exit code 2.
+fn print_parse_result(world: World, error: &clap::Error) -> Exit {
+    let is_error = error.use_stderr();
+    let color = if is_error { world.terminals.1 } else { world.terminals.0 };
+    let text = match args::suggest_override(error, &world.args) {
+        Some(text) => format!("{}: {text}\n", if color { "\u{1b}[1;31merror\u{1b}[0m" } else { "error" }),
+        None if color => error.render().ansi().to_string(),
         None => error.render().to_string(),
     };
-    let to = if wrong { world.err } else { world.out };
-    // A closed pipe is no reason to fail twice.
-    let _ = to.write_all(escaped(&text, colour).as_bytes());
-    if wrong { Exit::Scenario } else { Exit::Pass }
+    let stream = if is_error { world.err } else { world.out };
+    // A closed pipe is not an error.
+    let _ = stream.write_all(escaped(&text, color).as_bytes());
+    if is_error { Exit::Scenario } else { Exit::Pass }
 }
 
-/// `llmscen guard`: the process that a run starts to watch over a managed server. Not for people.
-fn supervise(terminal: &mut Terminal) -> Exit {
+/// `llmscen guard`: the process that a run starts to supervise a managed server.
+fn supervise_server(terminal: &mut Terminal) -> Exit {
     match supervisor::guard(BufReader::new(std::io::stdin()), std::io::stdout()) {
         Ok(()) => Exit::Pass,
         Err(error) => {
-            terminal.error(&format!("cannot watch over a server: {error}; `llmscen run` starts this where it is needed"));
+            terminal.error(&format!("cannot supervise a server: {error}; this command is for internal use by `llmscen run`"));
             Exit::Error
         }
     }

@@ -1,11 +1,11 @@
-//! The arguments. Whatever a scenario can say is not repeated here: flags select and override.
+//! Command-line arguments. Flags select and override; they do not repeat scenario fields.
 
 use crate::cli::baseline::BaselineArgs;
 use crate::cli::bodies::BodiesArgs;
 use crate::cli::compare::CompareArgs;
 use crate::cli::import::ImportArgs;
-use crate::cli::output::ShowArgs;
-use crate::cli::progress::WatchArgs;
+use crate::cli::output::ResultArgs;
+use crate::cli::progress::ProgressArgs;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::error::{ContextKind, ErrorKind};
 use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
@@ -15,91 +15,91 @@ use llmscen_scenario::setting_named;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-/// Declarative scenario runner for the performance of LLM inference.
+/// Declarative performance tests for LLM inference servers
 #[derive(Debug, Parser)]
 #[command(name = "llmscen", version, max_term_width = 100, after_help = EXIT_CODES)]
 pub struct Cli {
     #[command(flatten)]
-    pub look: Look,
+    pub output: OutputArgs,
     #[command(subcommand)]
     pub command: Command,
 }
 
-const EXIT_CODES: &str = "Exit codes: 0 pass, 1 an SLO failed, 2 the scenario or command line is wrong, 3 the run could not be \
-carried out, 4 invalid measurement, 5 inconclusive, 130 interrupted.";
+const EXIT_CODES: &str = "Exit codes: 0 pass, 1 an SLO failed, 2 wrong scenario or command line, 3 the run failed, \
+4 invalid measurement, 5 inconclusive, 130 interrupted.";
 
-/// How much is said, and how.
+/// Options of all commands.
 #[derive(Debug, Args)]
-pub struct Look {
-    /// Say nothing but errors; results still go to stdout
+pub struct OutputArgs {
+    /// Print errors only; results still go to stdout
     #[arg(long, short, global = true)]
     pub quiet: bool,
-    /// No colours, even on a terminal (NO_COLOR does the same)
+    /// No colors, even on a terminal (as NO_COLOR)
     #[arg(long, global = true)]
     pub no_color: bool,
 }
 
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Run scenarios: send the traffic, measure, judge, report
+    /// Run scenarios and judge them against their SLOs
     Run(RunArgs),
-    /// Send one request of a scenario and show it with everything that came back
+    /// Send one request of a scenario and show the complete exchange
     Try(TryArgs),
-    /// Check scenario files and report every mistake in them
+    /// Check scenario files without sending requests
     Validate(Sources),
-    /// Show what would run: cases, counts, time, the first request, SLOs that can never be decided
+    /// Preview a run: cases, request counts, duration, first request, undecidable SLOs
     Plan(Sources),
-    /// Report a finished or killed run again from its stored rows
+    /// Rebuild the reports of a finished or interrupted run
     Report(ReportArgs),
-    /// List the request and reply bodies that a run kept, or print those of one request
+    /// List the stored request and response bodies of a run, or print those of one request
     Bodies(BodiesArgs),
-    /// Make or show the file that later runs are compared with, and how its runs vary
+    /// Create or show a baseline file for regression SLOs
     Baseline(BaselineArgs),
-    /// Turn another tool's command line into a scenario: import vllm -- bench serve --model …
+    /// Convert the command line of another tool to a scenario: import vllm -- bench serve --model …
     Import(ImportArgs),
-    /// Compare runs, case by case: what is more than noise, and what has got worse
+    /// Compare runs case by case and flag significant regressions
     Compare(CompareArgs),
-    /// Serve the built-in simulator on a port
+    /// Start the built-in simulated server
     Simulate(SimulateArgs),
-    /// Watch over a server that a run started
+    /// Supervise a managed server (started by `run`)
     #[command(hide = true)]
     Guard,
-    /// Print the JSON Schema of the scenario file, for editors
+    /// Print the JSON Schema of scenario files, for editors
     Schema {
-        /// The schema of results.json instead
+        /// Print the schema of results.json instead
         #[arg(long)]
         results: bool,
-        /// A reference page in Markdown instead, with an example for every field
+        /// Print a reference page in Markdown instead, with an example per field
         #[arg(long, conflicts_with = "results")]
         markdown: bool,
     },
-    /// Write a small scenario to start from
+    /// Write a small example scenario
     Init {
-        /// The file to write
+        /// File to write
         #[arg(default_value = "scenario.yaml")]
         path: PathBuf,
     },
-    /// Print a completion script
+    /// Print a shell completion script
     Completions {
-        /// The shell
+        /// Shell
         shell: clap_complete::Shell,
     },
 }
 
-/// Which scenarios, and what is changed in them.
+/// Scenarios and overrides.
 #[derive(Debug, Args)]
 pub struct Sources {
-    /// Scenario files, folders (all *.yaml and *.yml files, sorted by name), or `-` for standard input
+    /// Scenario files, folders (all *.yaml and *.yml files, sorted by name), or `-` for stdin
     #[arg(required = true, value_name = "FILE|DIR")]
     pub paths: Vec<PathBuf>,
     /// Override a field: --set load.concurrency=4
-    #[arg(long = "set", value_name = "PATH=VALUE", value_parser = pair)]
+    #[arg(long = "set", value_name = "PATH=VALUE", value_parser = parse_override)]
     pub set: Vec<(String, String)>,
-    /// The seed, as --set seed=N; repeats a run of a scenario with `seed: run`
+    /// Set the seed, as --set seed=N; repeats a run of a scenario with `seed: run`
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(..=i64::MAX as u64))]
     pub seed: Option<u64>,
-    /// Only the cases whose id holds this text; may be given more than once
-    #[arg(long, value_name = "CASE")]
+    /// Run only cases whose id contains TEXT (repeatable)
+    #[arg(long, value_name = "TEXT")]
     pub only: Vec<String>,
 }
 
@@ -107,7 +107,7 @@ pub struct Sources {
 pub struct TryArgs {
     #[command(flatten)]
     pub sources: Sources,
-    /// The case with this id, instead of the first one
+    /// Case to use [default: the first one]
     #[arg(long, value_name = "ID")]
     pub case: Option<String>,
 }
@@ -116,24 +116,19 @@ pub struct TryArgs {
 pub struct RunArgs {
     #[command(flatten)]
     pub sources: Sources,
-    /// The run folder itself, instead of reports/NAME/TIME
+    /// Run folder to write [default: reports/NAME/TIME]
     #[arg(long, short, value_name = "DIR")]
     pub output: Option<PathBuf>,
-    /// Write into an output folder that holds another run
+    /// Write into an output folder that contains another run
     #[arg(long)]
     pub force: bool,
-    /// Send every request, even if the first 20 all fail with the same HTTP status
+    /// Continue even if the first 20 requests all fail with the same HTTP status
     #[arg(long)]
     pub keep_going: bool,
     #[command(flatten)]
-    pub watch: WatchArgs,
+    pub progress: ProgressArgs,
     #[command(flatten)]
-    pub show: ShowArgs,
-    /// What an inconclusive verdict exits with
-    #[arg(long, value_enum, default_value = "fail", value_name = "HOW")]
-    pub inconclusive: Inconclusive,
-    #[command(flatten)]
-    pub compat: Compat,
+    pub results: ResultArgs,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -145,8 +140,8 @@ pub enum Inconclusive {
 }
 
 impl Inconclusive {
-    /// The same word to junit.xml: what the exit code forgives is skipped there, not failed.
-    pub fn in_junit(self) -> llmscen_report::Inconclusive {
+    /// The result in junit.xml: skipped if the exit code is 0, failed otherwise.
+    pub fn junit_result(self) -> llmscen_report::Inconclusive {
         match self {
             Inconclusive::Fail => llmscen_report::Inconclusive::Failure,
             Inconclusive::Pass => llmscen_report::Inconclusive::Skipped,
@@ -156,66 +151,61 @@ impl Inconclusive {
 
 #[derive(Debug, Args)]
 pub struct ReportArgs {
-    /// The run folder
+    /// Run folder
     pub folder: PathBuf,
-    /// Judge by the SLOs of FILE instead: a list of SLOs, or a scenario
+    /// Judge against the SLOs in FILE instead: a list of SLOs, or a scenario
     #[arg(long, value_name = "FILE")]
     pub slo: Option<PathBuf>,
     #[command(flatten)]
-    pub show: ShowArgs,
-    /// What an inconclusive verdict exits with
-    #[arg(long, value_enum, default_value = "fail", value_name = "HOW")]
-    pub inconclusive: Inconclusive,
-    #[command(flatten)]
-    pub compat: Compat,
-    /// Tell the trackers of `report.track` again
+    pub results: ResultArgs,
+    /// Upload again to the trackers in `report.track`
     #[arg(long)]
     pub track: bool,
 }
 
 #[derive(Debug, Args)]
 pub struct SimulateArgs {
-    /// Take `target.simulator` from this scenario
+    /// Scenario whose `target.simulator` to use
     pub scenario: Option<PathBuf>,
     /// Override a field: --set target.simulator.alpha=5ms
-    #[arg(long = "set", value_name = "PATH=VALUE", value_parser = pair)]
+    #[arg(long = "set", value_name = "PATH=VALUE", value_parser = parse_override)]
     pub set: Vec<(String, String)>,
-    /// Address and port; port 0 takes a free one
+    /// Address and port to listen on; port 0 selects a free port
     #[arg(long, default_value = "127.0.0.1:8000", value_name = "ADDR")]
     pub listen: SocketAddr,
-    /// Write the time of each of its own writes to this file when it ends (JSON lines)
+    /// On exit, write the timestamp of every response write to FILE (JSON lines)
     #[arg(long, value_name = "FILE")]
     pub truth: Option<PathBuf>,
 }
 
-fn pair(text: &str) -> Result<(String, String), String> {
+fn parse_override(text: &str) -> Result<(String, String), String> {
     let (path, value) = text.split_once('=').ok_or("expected PATH=VALUE, such as load.concurrency=4")?;
     Ok((path.trim().to_owned(), value.to_owned()))
 }
 
-/// Which tools.
+/// Exports for other tools.
 #[derive(Debug, Default, Args)]
 pub struct Compat {
-    /// Write the results in the form of these tools too, under compat/: evalscope,vllm
-    #[arg(long = "compat", value_name = "TOOL", value_delimiter = ',', value_parser = tools())]
+    /// Also write the results in the format of these tools, to compat/: evalscope,vllm
+    #[arg(long = "compat", value_name = "TOOL", value_delimiter = ',', value_parser = tool_parser())]
     pub tools: Vec<Peer>,
 }
 
 impl Compat {
-    /// Adds them to those that the scenario names.
+    /// Adds the tools to those of the scenario.
     pub fn add_to(&self, plan: &mut Plan) {
         let compat = &mut plan.report.compat;
         *compat = Peer::ALL.into_iter().filter(|peer| compat.contains(peer) || self.tools.contains(peer)).collect();
     }
 }
 
-fn tools() -> impl TypedValueParser<Value = Peer> {
-    let named = |name: String| Peer::parse(&name).ok_or("no such tool");
-    PossibleValuesParser::new(Peer::ALL.map(Peer::name)).try_map(named)
+fn tool_parser() -> impl TypedValueParser<Value = Peer> {
+    let parse = |name: String| Peer::parse(&name).ok_or("unknown tool");
+    PossibleValuesParser::new(Peer::ALL.map(Peer::name)).try_map(parse)
 }
 
-/// The words for an unknown option that is the name of a scenario's field: the command with `--set` instead.
-pub fn suggest(error: &clap::Error, args: &[String]) -> Option<String> {
+/// A message for an unknown option that is the name of a scenario field: the command with `--set` instead.
+pub fn suggest_override(error: &clap::Error, args: &[String]) -> Option<String> {
     let unknown = match (error.kind(), error.get(ContextKind::InvalidArg)) {
         (ErrorKind::UnknownArgument, Some(unknown)) => unknown.to_string(),
         _ => return None,
@@ -224,36 +214,36 @@ pub fn suggest(error: &clap::Error, args: &[String]) -> Option<String> {
     let command = args.iter().skip(1).find_map(|arg| cli.find_subcommand(arg))?;
     command.get_arguments().find(|arg| arg.get_id() == "set")?;
     let fuzzy = error.get(ContextKind::SuggestedArg).is_none();
-    let is_meant = |flag: &str| setting_named(flag, fuzzy).filter(|_| !is_known(command, &cli, flag));
-    is_meant(unknown.strip_prefix("--").filter(|flag| !is_of_another(&cli, flag))?)?;
-    let mut words = vec!["llmscen".to_owned()];
+    let matching_field = |flag: &str| setting_named(flag, fuzzy).filter(|_| !is_option(command, &cli, flag));
+    matching_field(unknown.strip_prefix("--").filter(|flag| !is_option_elsewhere(&cli, flag))?)?;
+    let mut suggestion = vec!["llmscen".to_owned()];
     let mut args = args.iter().skip(1).peekable();
     while let Some(arg) = args.next() {
         let (flag, value) = arg.split_once('=').map_or((arg.as_str(), None), |(flag, value)| (flag, Some(value.to_owned())));
-        let Some(setting) = flag.strip_prefix("--").and_then(is_meant) else {
-            words.push(quoted(arg));
+        let Some(setting) = flag.strip_prefix("--").and_then(matching_field) else {
+            suggestion.push(shell_quoted(arg));
             continue;
         };
         let value = value.or_else(|| args.next_if(|next| !next.starts_with("--")).cloned());
         // A secret on a command line is readable by every user of the machine.
         let value = if setting.secret { "${API_KEY}".to_owned() } else { value.unwrap_or_else(|| "VALUE".to_owned()) };
-        words.extend(["--set".to_owned(), quoted(&format!("{}={value}", setting.path))]);
+        suggestion.extend(["--set".to_owned(), shell_quoted(&format!("{}={value}", setting.path))]);
     }
-    Some(format!("unknown option {unknown}\n  help: override scenario fields with --set: {}", words.join(" ")))
+    Some(format!("unknown option {unknown}\n  help: override scenario fields with --set: {}", suggestion.join(" ")))
 }
 
-fn is_known(command: &clap::Command, cli: &clap::Command, flag: &str) -> bool {
+fn is_option(command: &clap::Command, cli: &clap::Command, flag: &str) -> bool {
     command.get_arguments().chain(cli.get_arguments()).any(|arg| arg.get_long() == Some(flag))
         || ["help", "version"].contains(&flag)
 }
 
 /// Whether another command has this option: `--output`.
-fn is_of_another(cli: &clap::Command, flag: &str) -> bool {
+fn is_option_elsewhere(cli: &clap::Command, flag: &str) -> bool {
     cli.get_subcommands().flat_map(clap::Command::get_arguments).any(|arg| arg.get_long() == Some(flag))
 }
 
-/// A word as a shell takes it.
-fn quoted(word: &str) -> String {
+/// A word quoted for a shell.
+fn shell_quoted(word: &str) -> String {
     let plain = |c: char| c.is_alphanumeric() || "-_./:=,@%+".contains(c);
     if !word.is_empty() && word.chars().all(plain) { word.to_owned() } else { format!("'{}'", word.replace('\'', "'\\''")) }
 }
@@ -270,14 +260,14 @@ mod tests {
 
     #[test]
     fn an_override_is_a_path_and_a_value() {
-        assert_eq!(pair("load.rate=8/s"), Ok(("load.rate".into(), "8/s".into())));
-        assert_eq!(pair("vars.url=http://a/?b=c"), Ok(("vars.url".into(), "http://a/?b=c".into())));
-        assert!(pair("load.rate").is_err());
+        assert_eq!(parse_override("load.rate=8/s"), Ok(("load.rate".into(), "8/s".into())));
+        assert_eq!(parse_override("vars.url=http://a/?b=c"), Ok(("vars.url".into(), "http://a/?b=c".into())));
+        assert!(parse_override("load.rate").is_err());
     }
 
-    fn said(line: &str) -> Option<String> {
+    fn suggestion(line: &str) -> Option<String> {
         let args: Vec<String> = line.split(' ').map(str::to_owned).collect();
-        suggest(&Cli::try_parse_from(&args).unwrap_err(), &args)
+        suggest_override(&Cli::try_parse_from(&args).unwrap_err(), &args)
     }
 
     #[test]
@@ -290,18 +280,19 @@ mod tests {
             ("llmscen run x.yaml --url http://h:8/v1?a", "llmscen run x.yaml --set 'target.url=http://h:8/v1?a'"),
             ("llmscen run x.yaml --duration", "llmscen run x.yaml --set load.duration=VALUE"),
         ] {
-            assert!(said(line).is_some_and(|said| said.ends_with(&format!("--set: {command}"))), "{:?}", said(line));
+            let suggested = suggestion(line).unwrap();
+            assert!(suggested.ends_with(&format!("--set: {command}")), "{suggested}");
         }
     }
 
     #[test]
     fn a_secret_is_not_repeated() {
-        let said = said("llmscen run x.yaml --api-key sk-hush").unwrap();
-        assert!(said.contains("--set 'target.api_key=${API_KEY}'") && !said.contains("sk-hush"), "{said}");
+        let suggested = suggestion("llmscen run x.yaml --api-key sk-hush").unwrap();
+        assert!(suggested.contains("--set 'target.api_key=${API_KEY}'") && !suggested.contains("sk-hush"), "{suggested}");
     }
 
     #[test]
-    fn other_errors_stay_as_they_are() {
+    fn other_errors_have_no_suggestion() {
         for line in [
             "llmscen run x.yaml --frobnicate",
             "llmscen run",
@@ -309,7 +300,7 @@ mod tests {
             "llmscen run x --outptu y",
             "llmscen try x --output y",
         ] {
-            assert_eq!(said(line), None, "{line}");
+            assert_eq!(suggestion(line), None, "{line}");
         }
     }
 }

@@ -1,10 +1,11 @@
-//! `llmscen baseline`: the file that later runs are compared with.
+//! `llmscen baseline`: baseline files for regression objectives.
 
 use crate::cli::exit::Exit;
-use crate::cli::load_scenarios::{load_one, load_stored, note_unchecked};
+use crate::cli::load_scenarios::{load_one, load_stored, note_unchecked, open_run};
+use crate::cli::output::plural;
 use crate::cli::terminal::Terminal;
 use crate::run::outputs::baseline::baseline_of_run;
-use crate::store::{RunDir, replace};
+use crate::store::replace;
 use clap::{Args, Subcommand, ValueEnum};
 use llmscen_analysis::judge::baseline_noise;
 use llmscen_core::baseline::{Baseline, SPREAD};
@@ -23,112 +24,126 @@ pub struct BaselineArgs {
 enum Command {
     /// Add a run to the baseline file, for `ttft.p95 <= 1.10 * baseline` in later runs; the newest 20 runs are kept
     Update(UpdateArgs),
-    /// Show what a baseline file says
+    /// Show the contents of a baseline file
     Show {
-        /// The file
+        /// Baseline file
         file: PathBuf,
     },
-    /// Show how the runs of a baseline vary: the least change that can be seen, and how many runs show 5 %
+    /// Show the run-to-run variance of a baseline: detectable change, and runs needed to detect 5 %
     Doctor(DoctorArgs),
 }
 
 #[derive(Debug, Args)]
 struct UpdateArgs {
-    /// The run folder
+    /// Run folder
     #[arg(value_name = "RUN_DIR")]
     folder: PathBuf,
-    /// The file to write; without it, the one that `baseline:` of the run's scenario names
+    /// File to write [default: `baseline:` of the run's scenario]
     #[arg(long, value_name = "FILE")]
     to: Option<PathBuf>,
-    /// Start anew with this run: the runs in the file are dropped
+    /// Replace all runs in the file with this run
     #[arg(long)]
     replace: bool,
-    /// Take a run that is interrupted, not sound or not carried out all the same
+    /// Save the run even if it is interrupted, invalid or failed
     #[arg(long)]
     force: bool,
 }
 
 #[derive(Debug, Args)]
 struct DoctorArgs {
-    /// The baseline file, or a scenario whose `baseline:` names it
+    /// Baseline file, or a scenario whose `baseline:` names it
     #[arg(value_name = "BASELINE")]
     file: PathBuf,
-    /// What goes to stdout
+    /// Output format
     #[arg(long, value_enum, default_value = "table", value_name = "FORMAT")]
-    format: Form,
+    format: Format,
 }
 
-/// Forms of what a doctor says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Form {
+enum Format {
     /// A table
     Table,
     /// JSON
     Json,
 }
 
-/// Runs from which on their spread is known at all.
-const FEW: usize = 3;
+/// Runs needed to estimate their variance.
+const MIN_RUNS: usize = 3;
+
+/// Why a command failed.
+enum Failure {
+    Message(String),
+    /// The error is already printed.
+    Printed,
+}
+
+impl<T: Into<String>> From<T> for Failure {
+    fn from(message: T) -> Failure {
+        Failure::Message(message.into())
+    }
+}
 
 pub fn baseline(args: &BaselineArgs, env: &BTreeMap<String, String>, terminal: &mut Terminal) -> Exit {
-    let done = match &args.command {
+    let result = match &args.command {
         Command::Update(args) => update(args, env, terminal).map(|()| Exit::Pass),
         Command::Show { file } => show(file, terminal).map(|()| Exit::Pass),
         Command::Doctor(args) => doctor(args, env, terminal),
     };
-    done.unwrap_or_else(|why| {
-        if !why.is_empty() {
+    result.unwrap_or_else(|failure| {
+        if let Failure::Message(why) = failure {
             terminal.error(&why);
         }
         Exit::Scenario
     })
 }
 
-fn update(args: &UpdateArgs, env: &BTreeMap<String, String>, terminal: &mut Terminal) -> Result<(), String> {
-    let folder = RunDir::open(&args.folder).map_err(|error| error.to_string())?;
+fn update(args: &UpdateArgs, env: &BTreeMap<String, String>, terminal: &mut Terminal) -> Result<(), Failure> {
+    let folder = open_run(&args.folder, terminal).ok_or(Failure::Printed)?;
     note_unchecked(&folder, terminal);
-    // What is wrong with the stored plan has been said then.
-    let mut plan = load_stored(&folder.file("plan.yaml"), env, terminal).ok_or_else(String::new)?;
+    let mut plan = load_stored(&folder.file("plan.yaml"), env, terminal).ok_or(Failure::Printed)?;
     let named = plan.baseline.as_ref().map(|baseline| PathBuf::from(&baseline.path));
-    let to = args.to.clone().or(named).ok_or("the run's scenario names no baseline file: name one with --to FILE")?;
+    let to = args.to.clone().or(named).ok_or("the run's scenario has no `baseline:`; pass --to FILE")?;
     if to.is_dir() {
-        return Err(format!("{} is a folder: name a file with --to FILE", to.display()));
+        return Err(format!("{} is a folder; pass --to FILE", to.display()).into());
     }
     let (run, objection) = baseline_of_run(&mut plan, &folder).map_err(|error| error.to_string())?;
     match objection {
-        Some(why) if !args.force => return Err(format!("{why}; such a run is no baseline (--force takes it all the same)")),
+        Some(why) if !args.force => {
+            return Err(format!("{why}; refusing to save it as a baseline (pass --force to override)").into());
+        }
         Some(why) => terminal.warn(&why),
         None => {}
     }
     let id = run.newest().map(|run| run.run_id.clone()).unwrap_or_default();
     let before = match to.exists() && !args.replace {
-        true => Some(read(&to).map_err(|why| format!("{why}; name a file with --to FILE, or start anew with --replace"))?),
+        true => Some(
+            read(&to).map_err(|why| format!("{why}; pass another file with --to FILE, or replace this one with --replace"))?,
+        ),
         false => None,
     };
     if let Some(what) = before.as_ref().and_then(|before| before.other_plan(&run.plan)) {
-        let why = "runs of different plans are not comparable";
-        return Err(format!("{} was made from another plan: {what}; {why}: start anew with --replace", to.display()));
+        let to = to.display();
+        return Err(format!("{to} contains runs of a different plan ({what}); replace them with --replace").into());
     }
-    let gone = before.iter().flat_map(|before| &before.cases).filter(|old| run.cases.iter().all(|own| own.labels != old.labels));
-    for gone in gone {
-        terminal.warn(&format!("case `{}` was in the file and is not in this run: it is gone", gone.id));
+    let old_cases = before.iter().flat_map(|before| &before.cases);
+    for removed in old_cases.filter(|old| run.cases.iter().all(|case| case.labels != old.labels)) {
+        terminal.warn(&format!("removed case `{}`: it is in the old baseline but not in this run", removed.id));
     }
     let baseline = before.as_ref().map_or(run.clone(), |before| before.with(run));
     let text = llmscen_report::baseline(&baseline).map_err(|error| error.to_string())?;
     replace(&to, |out| out.write_all(text.as_bytes())).map_err(|error| format!("cannot write {}: {error}", to.display()))?;
-    let figures: usize = baseline.cases.iter().map(|case| case.metrics.len()).sum();
-    let cases = if baseline.cases.len() == 1 { "1 case".to_owned() } else { format!("{} cases", baseline.cases.len()) };
-    terminal.say(&format!("wrote {}: {cases}, {figures} figures of run {id}; {}", to.display(), held(&baseline)));
+    let values = plural(baseline.cases.iter().map(|case| case.metrics.len()).sum(), "value");
+    let cases = plural(baseline.cases.len(), "case");
+    terminal.status(&format!("wrote {}: {cases}, {values} of run {id}; {}", to.display(), describe_runs(&baseline)));
     Ok(())
 }
 
-/// How many runs a baseline has, and what they decide.
-fn held(baseline: &Baseline) -> String {
-    let runs = baseline.runs.len();
-    let count = if runs == 1 { "1 run".to_owned() } else { format!("{runs} runs") };
-    match runs >= SPREAD {
-        true => format!("{count} in the file, objectives are decided by how they vary"),
-        false => format!("{count} in the file, objectives are decided by the newest until there are {SPREAD}"),
+/// The number of runs in a baseline, and how objectives use them.
+fn describe_runs(baseline: &Baseline) -> String {
+    let runs = plural(baseline.runs.len(), "run");
+    match baseline.runs.len() >= SPREAD {
+        true => format!("{runs} in the file, objectives use their variance"),
+        false => format!("{runs} in the file, objectives use the newest until there are {SPREAD}"),
     }
 }
 
@@ -142,48 +157,50 @@ fn read(path: &Path) -> Result<Baseline, String> {
     }
 }
 
-fn show(file: &Path, terminal: &mut Terminal) -> Result<(), String> {
+fn show(file: &Path, terminal: &mut Terminal) -> Result<(), Failure> {
     let baseline = read(file)?;
     let run = baseline.newest().cloned().unwrap_or_default();
-    let (id, at, machine) = (&run.run_id, &run.started_at, &run.machine);
-    terminal.data(&format!("{}: run {id} of {at} on {machine}, llmscen {}\n", baseline.name, run.tool_version));
-    terminal.data(&format!("{}\n\n", held(&baseline)));
-    terminal.data(&llmscen_report::baseline_table(&baseline, terminal.out_width(), terminal.out_color));
+    terminal.print(&format!(
+        "{}: run {} of {} on {}, llmscen {}\n",
+        baseline.name, run.run_id, run.started_at, run.machine, run.tool_version
+    ));
+    terminal.print(&format!("{}\n\n", describe_runs(&baseline)));
+    terminal.print(&llmscen_report::baseline_table(&baseline, terminal.out_width(), terminal.out_color));
     Ok(())
 }
 
-fn doctor(args: &DoctorArgs, env: &BTreeMap<String, String>, terminal: &mut Terminal) -> Result<Exit, String> {
-    let scenario = args.file.extension().is_some_and(|end| end == "yaml" || end == "yml");
-    let file = match scenario {
+fn doctor(args: &DoctorArgs, env: &BTreeMap<String, String>, terminal: &mut Terminal) -> Result<Exit, Failure> {
+    let is_scenario = args.file.extension().is_some_and(|end| end == "yaml" || end == "yml");
+    let file = match is_scenario {
         true => {
-            // What is wrong with the scenario has been said then.
-            let plan = load_one(&args.file, &[], env, terminal).ok_or_else(String::new)?;
+            let plan = load_one(&args.file, &[], env, terminal).ok_or(Failure::Printed)?;
             let named = plan.baseline.map(|baseline| PathBuf::from(baseline.path));
-            named.ok_or_else(|| format!("{} names no baseline file: add `baseline: FILE`", args.file.display()))?
+            named.ok_or_else(|| format!("{} has no `baseline:`; add `baseline: FILE`", args.file.display()))?
         }
         false => args.file.clone(),
     };
     let baseline = read(&file)?;
-    let all = baseline_noise(&baseline);
+    let variances = baseline_noise(&baseline);
     let runs = baseline.runs.len();
     match args.format {
-        Form::Json => terminal.foreign(&llmscen_report::noise_json(&baseline, &all).map_err(|error| error.to_string())?),
-        Form::Table if runs >= FEW => {
-            terminal.data(&format!("{}: {runs} runs in {}\n\n", baseline.name, file.display()));
-            terminal.data(&llmscen_report::noise_table(&all, terminal.out_width(), terminal.out_color));
-            terminal.say(llmscen_report::NOISE_KEY);
+        Format::Json => {
+            terminal.print_raw(&llmscen_report::noise_json(&baseline, &variances).map_err(|error| error.to_string())?)
         }
-        Form::Table => {}
+        Format::Table if runs >= MIN_RUNS => {
+            terminal.print(&format!("{}: {runs} runs in {}\n\n", baseline.name, file.display()));
+            terminal.print(&llmscen_report::noise_table(&variances, terminal.out_width(), terminal.out_color));
+            terminal.status(llmscen_report::NOISE_KEY);
+        }
+        Format::Table => {}
     }
-    if runs >= FEW {
+    if runs >= MIN_RUNS {
         return Ok(Exit::Pass);
     }
-    let (count, more) = (if runs == 1 { "1 run".to_owned() } else { format!("{runs} runs") }, FEW - runs);
-    let more = if more == 1 { "1 more run".to_owned() } else { format!("{more} more runs") };
-    terminal.say(&format!(
-        "{} has {count}; how they vary takes at least {FEW}: add {more} with `llmscen baseline update RUN_DIR --to {}`",
-        file.display(),
-        file.display()
+    let file = file.display();
+    terminal.status(&format!(
+        "{file} has {}; their variance needs at least {MIN_RUNS}: add {} with `llmscen baseline update RUN_DIR --to {file}`",
+        plural(runs, "run"),
+        plural(MIN_RUNS - runs, "more run"),
     ));
     Ok(Exit::Inconclusive)
 }

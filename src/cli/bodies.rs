@@ -1,8 +1,8 @@
-//! `llmscen bodies`: the request and reply bodies that a run kept.
+//! `llmscen bodies`: the stored request and response bodies of a run.
 
 use crate::cli::exit::Exit;
-use crate::cli::load_scenarios::load_compared;
-use crate::cli::output::indented;
+use crate::cli::load_scenarios::{load_stored_quietly, open_run};
+use crate::cli::output::indent_json;
 use crate::cli::terminal::Terminal;
 use crate::store::bodies::spool;
 use crate::store::sqlite::{BodyFilter, StoredBodies, StoredBody, stored_bodies};
@@ -15,78 +15,60 @@ use std::path::PathBuf;
 
 #[derive(Debug, Args)]
 pub struct BodiesArgs {
-    /// The run folder
+    /// Run folder
     pub folder: PathBuf,
-    /// Print the bodies of the request with this number; without it they are listed
+    /// Print the bodies of the request with this number, instead of a list
     #[arg(long, value_name = "N")]
     pub seq: Option<u64>,
-    /// Only this case, by its id
+    /// Only the case with this id
     #[arg(long, value_name = "ID")]
     pub case: Option<String>,
-    /// Only this round, from 0
+    /// Only this round, counted from 0
     #[arg(long, value_name = "N")]
     pub round: Option<u32>,
-    /// Only this turn of a session, from 0
+    /// Only this turn of a session, counted from 0
     #[arg(long, value_name = "N")]
     pub turn: Option<u32>,
-    /// Only requests that failed
+    /// Only failed requests
     #[arg(long)]
     pub failed: bool,
-    /// Show at most this many requests
+    /// Maximum number of requests to show
     #[arg(long, value_name = "N", default_value_t = 20)]
     pub limit: u64,
 }
 
 pub fn bodies(args: &BodiesArgs, env: &BTreeMap<String, String>, terminal: &mut Terminal) -> Exit {
-    let folder = match RunDir::open(&args.folder) {
-        Ok(folder) => folder,
-        Err(error) => {
-            terminal.error(&error.to_string());
-            return Exit::Scenario;
-        }
-    };
-    let shown = print(args, &folder, terminal).unwrap_or_else(|error| {
-        terminal.error(&error.to_string());
-        if matches!(error, StoreError::Damaged { .. }) { Shown::Damaged } else { Shown::Failed }
-    });
-    match shown {
-        Shown::Some => Exit::Pass,
-        Shown::Failed => Exit::Error,
-        Shown::Damaged => Exit::Scenario,
-        Shown::None => {
-            let why = match why_none(args, &folder, env, terminal) {
-                Ok(why) => why,
-                Err(error) => error.to_string(),
-            };
+    let Some(folder) = open_run(&args.folder, terminal) else { return Exit::Scenario };
+    match print_bodies(args, &folder, terminal) {
+        Ok(Some(exit)) => exit,
+        Ok(None) => {
+            let why = explain_no_bodies(args, &folder, env, terminal).unwrap_or_else(|error| error.to_string());
             terminal.error(&why);
             Exit::Scenario
         }
+        Err(error) => {
+            terminal.error(&error.to_string());
+            if matches!(error, StoreError::Damaged { .. }) { Exit::Scenario } else { Exit::Error }
+        }
     }
 }
 
-enum Shown {
-    Some,
-    None,
-    Failed,
-    /// The database is not what it was.
-    Damaged,
-}
-
-fn print(args: &BodiesArgs, folder: &RunDir, terminal: &mut Terminal) -> Result<Shown, StoreError> {
-    let wanted = BodyFilter { case: args.case.clone(), round: args.round, seq: args.seq, turn: args.turn, failed: args.failed };
-    let (found, count) = stored_bodies(folder, &wanted, args.limit)?;
+/// `None` if no stored bodies match.
+fn print_bodies(args: &BodiesArgs, folder: &RunDir, terminal: &mut Terminal) -> Result<Option<Exit>, StoreError> {
+    let filter = BodyFilter { case: args.case.clone(), round: args.round, seq: args.seq, turn: args.turn, failed: args.failed };
+    let (found, count) = stored_bodies(folder, &filter, args.limit)?;
     if count == 0 {
-        return Ok(Shown::None);
+        return Ok(None);
     }
     match args.seq {
-        None => terminal.foreign(&list(&found)),
+        None => terminal.print_raw(&format_list(&found)),
         Some(_) => {
-            for one in &found {
-                match whole(one) {
-                    Ok(text) => terminal.foreign(&text),
+            for bodies in &found {
+                match format_exchange(bodies) {
+                    Ok(text) => terminal.print_raw(&text),
                     Err(error) => {
-                        terminal.error(&format!("the bodies of {} cannot be unpacked: {error}", name(one)));
-                        return Ok(Shown::Failed);
+                        terminal.error(&format!("the bodies of {} cannot be decompressed: {error}", request_name(bodies)));
+                        return Ok(Some(Exit::Error));
                     }
                 }
             }
@@ -94,79 +76,79 @@ fn print(args: &BodiesArgs, folder: &RunDir, terminal: &mut Terminal) -> Result<
     }
     let more = count.saturating_sub(found.len() as u64);
     if more > 0 {
-        terminal.say(&format!("{more} more; --limit {count} shows all"));
+        terminal.status(&format!("{more} more; show all with --limit {count}"));
     }
-    Ok(Shown::Some)
+    Ok(Some(Exit::Pass))
 }
 
-/// A line per request, columns padded.
-fn list(found: &[StoredBodies]) -> String {
-    let heads = ["case", "round", "seq", "turn", "outcome", "status", "TTFT", "end", "request", "reply"];
-    let line = |one: &StoredBodies| {
-        let status = one.status.map(|status| status.to_string());
-        let reply = one.response.as_ref().map(size);
+/// A table with a line per request.
+fn format_list(found: &[StoredBodies]) -> String {
+    let heads = ["case", "round", "seq", "turn", "outcome", "status", "TTFT", "end", "request", "response"];
+    let row = |bodies: &StoredBodies| {
+        let status = bodies.status.map(|status| status.to_string());
+        let response = bodies.response.as_ref().map(size);
         [
-            one.case.clone(),
-            one.round.to_string(),
-            one.seq.to_string(),
-            one.turn.to_string(),
-            one.outcome.clone(),
+            bodies.case.clone(),
+            bodies.round.to_string(),
+            bodies.seq.to_string(),
+            bodies.turn.to_string(),
+            bodies.outcome.clone(),
             status.unwrap_or_default(),
-            after(one, one.first_token).unwrap_or_default(),
-            after(one, Some(one.end)).unwrap_or_default(),
-            size(&one.request),
-            reply.unwrap_or_else(|| "none".into()),
+            after_send(bodies, bodies.first_token).unwrap_or_default(),
+            after_send(bodies, Some(bodies.end)).unwrap_or_default(),
+            size(&bodies.request),
+            response.unwrap_or_else(|| "none".into()),
         ]
     };
-    let lines: Vec<[String; 10]> = std::iter::once(heads.map(str::to_owned)).chain(found.iter().map(line)).collect();
-    let width = |column: usize| lines.iter().map(|line| line[column].chars().count()).max().unwrap_or(0);
+    let rows: Vec<[String; 10]> = std::iter::once(heads.map(str::to_owned)).chain(found.iter().map(row)).collect();
+    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
     let widths: Vec<usize> = (0..heads.len()).map(width).collect();
-    let padded = |line: &[String; 10]| {
-        let cells = line.iter().zip(&widths).map(|(cell, width)| format!("{cell:<width$}"));
+    let padded = |row: &[String; 10]| {
+        let cells = row.iter().zip(&widths).map(|(cell, width)| format!("{cell:<width$}"));
         format!("{}\n", cells.collect::<Vec<_>>().join("  ").trim_end())
     };
-    lines.iter().map(padded).collect()
+    rows.iter().map(padded).collect()
 }
 
 /// One request with its bodies.
-fn whole(one: &StoredBodies) -> std::io::Result<String> {
-    let status = one.status.map(|status| format!(", HTTP {status}")).unwrap_or_default();
-    let mut text = format!("{}: {}{status}\n", name(one), one.outcome);
-    if let Some((message, at)) = &one.error {
+fn format_exchange(bodies: &StoredBodies) -> std::io::Result<String> {
+    let status = bodies.status.map(|status| format!(", HTTP {status}")).unwrap_or_default();
+    let mut text = format!("{}: {}{status}\n", request_name(bodies), bodies.outcome);
+    if let Some((message, at)) = &bodies.error {
         let at = if at.is_empty() { String::new() } else { format!(" ({at})") };
         text.push_str(&format!("error: {message}{at}\n"));
     }
-    if let Some(sent) = one.sent {
-        let times = [("headers", one.headers), ("first token", one.first_token), ("end", Some(one.end))];
-        let times = times.into_iter().filter_map(|(what, at)| Some(format!(", {what} after {}", after(one, at)?)));
+    if let Some(sent) = bodies.sent {
+        let times = [("headers", bodies.headers), ("first token", bodies.first_token), ("end", Some(bodies.end))];
+        let times = times.into_iter().filter_map(|(what, at)| Some(format!(", {what} after {}", after_send(bodies, at)?)));
         text.push_str(&format!("sent at {:.3} s of the round{}\n", sent.secs(), times.collect::<String>()));
     }
-    let body = |text: &str| format!("{}\n\n", indented(text).trim_end_matches('\n'));
-    text.push_str(&format!("\nrequest body ({})\n{}", size(&one.request), body(&one.request_text()?)));
-    match (&one.response, one.response_text()?) {
-        (Some(response), Some(reply)) => text.push_str(&format!("reply body ({})\n{}", size(response), body(&reply))),
-        _ => text.push_str("no reply came\n\n"),
+    let body = |text: &str| format!("{}\n\n", indent_json(text).trim_end_matches('\n'));
+    text.push_str(&format!("\nrequest body ({})\n{}", size(&bodies.request), body(&bodies.request_text()?)));
+    match (&bodies.response, bodies.response_text()?) {
+        (Some(response), Some(content)) => text.push_str(&format!("response body ({})\n{}", size(response), body(&content))),
+        _ => text.push_str("no response\n\n"),
     }
     Ok(text)
 }
 
-fn name(one: &StoredBodies) -> String {
-    let turn = if one.turns > 1 { format!(", turn {}", one.turn) } else { String::new() };
-    format!("request {}{turn} of `{}`, round {}", one.seq, one.case, one.round)
+fn request_name(bodies: &StoredBodies) -> String {
+    let turn = if bodies.turns > 1 { format!(", turn {}", bodies.turn) } else { String::new() };
+    format!("request {}{turn} of `{}`, round {}", bodies.seq, bodies.case, bodies.round)
 }
 
 fn size(body: &StoredBody) -> String {
-    let cut = if body.cut { ", only the beginning is stored" } else { "" };
+    let cut = if body.cut { ", truncated" } else { "" };
     format!("{} B{cut}", body.bytes)
 }
 
-/// The time from the send.
-fn after(one: &StoredBodies, at: Option<Nanos>) -> Option<String> {
-    Some(format!("{:.1} ms", at?.since(one.sent?).millis()))
+/// Time since the request was sent.
+fn after_send(bodies: &StoredBodies, at: Option<Nanos>) -> Option<String> {
+    Some(format!("{:.1} ms", at?.since(bodies.sent?).millis()))
 }
 
-/// Why there is nothing to show, and what to do.
-fn why_none(
+/// Why no stored bodies match, and what to do.
+fn explain_no_bodies(
     args: &BodiesArgs,
     folder: &RunDir,
     env: &BTreeMap<String, String>,
@@ -175,21 +157,23 @@ fn why_none(
     let run = args.folder.display();
     let stored = stored_bodies(folder, &BodyFilter::default(), 0)?.1;
     if stored > 0 {
-        let numbers = stored_bodies(folder, &BodyFilter { case: args.case.clone(), ..BodyFilter::default() }, 1)?.1;
+        let of_case = stored_bodies(folder, &BodyFilter { case: args.case.clone(), ..BodyFilter::default() }, 1)?.1;
         let why = match (&args.case, args.seq) {
-            (Some(case), _) if numbers == 0 => format!("no bodies of a case with the id `{case}` are stored in {run}"),
-            (_, Some(seq)) => format!("no bodies of request {seq} that fit the flags are stored in {run}"),
-            _ => format!("no bodies of requests that fit the flags are stored in {run}"),
+            (Some(case), _) if of_case == 0 => format!("no bodies of case `{case}` in {run}"),
+            (_, Some(seq)) => format!("no bodies of request {seq} match the flags in {run}"),
+            _ => format!("no bodies match the flags in {run}"),
         };
         return Ok(format!("{why}; list all {stored} with: llmscen bodies {run} --limit {stored}"));
     }
     if folder.file(spool::FILE).exists() {
-        return Ok(format!("the run in {run} did not end normally; store its bodies first with: llmscen report {run}"));
+        return Ok(format!("the run in {run} was interrupted; extract its bodies first with: llmscen report {run}"));
     }
-    let kept = load_compared(&folder.file("plan.yaml"), env, terminal).map(|plan| plan.report.bodies);
+    let kept = load_stored_quietly(&folder.file("plan.yaml"), env, terminal).map(|plan| plan.report.bodies);
     Ok(match kept {
-        Some(Bodies::Failed) => format!("no bodies are stored in {run}: it keeps those of failed requests, and none failed"),
-        Some(Bodies::All | Bodies::Sample) => format!("no bodies are stored in {run}: its requests.db is missing or holds none"),
-        _ => format!("no bodies are stored in {run}; set report.bodies: failed (or sample, or all) and run the scenario again"),
+        Some(Bodies::Failed) => {
+            format!("no bodies in {run}: `report.bodies: failed` keeps failed requests only, and none failed")
+        }
+        Some(Bodies::All | Bodies::Sample) => format!("no bodies in {run}: its requests.db is missing or empty"),
+        _ => format!("no bodies in {run}; set `report.bodies: failed` (or sample, or all) and run the scenario again"),
     })
 }

@@ -1,28 +1,28 @@
-//! The exit codes: an interface that CI pipelines gate on.
+//! Exit codes: an interface for CI pipelines.
 
 use std::process::ExitCode;
 
-/// How the program ends. The worst of several runs wins, in the order of [`Exit::severity`].
+/// Result of a command. Several runs exit with the worst one, in the order of [`Exit::severity`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Exit {
-    /// 0: every limit holds.
+    /// 0: every objective is met.
     Pass,
-    /// 1: a limit is broken.
+    /// 1: an objective failed.
     Fail,
     /// 2: the scenario or the command line is wrong.
     Scenario,
-    /// 3: the run could not be carried out.
+    /// 3: the run failed.
     Error,
-    /// 4: the measurement is not sound.
+    /// 4: the measurement is invalid.
     Invalid,
-    /// 5: too few samples to say.
+    /// 5: inconclusive.
     Inconclusive,
-    /// 130: interrupted; what there was is saved and reported.
+    /// 130: interrupted; results so far are saved and reported.
     Interrupted,
 }
 
 impl Exit {
-    /// The number.
+    /// The exit code of the process.
     pub fn code(self) -> u8 {
         match self {
             Exit::Pass => 0,
@@ -35,13 +35,13 @@ impl Exit {
         }
     }
 
-    /// The meaning of a report's exit code.
-    pub fn of_code(code: u8) -> Exit {
-        let all = [Exit::Pass, Exit::Fail, Exit::Scenario, Exit::Invalid, Exit::Inconclusive, Exit::Interrupted];
-        all.into_iter().find(|exit| exit.code() == code).unwrap_or(Exit::Error)
+    /// The result with this exit code.
+    pub fn from_code(code: u8) -> Exit {
+        let exits = [Exit::Pass, Exit::Fail, Exit::Scenario, Exit::Invalid, Exit::Inconclusive, Exit::Interrupted];
+        exits.into_iter().find(|exit| exit.code() == code).unwrap_or(Exit::Error)
     }
 
-    /// 130 > 2 > 3 > 4 > 1 > 5 > 0: an interruption and a wrong scenario say that nothing else can be relied on.
+    /// 130 > 2 > 3 > 4 > 1 > 5 > 0: after an interruption or a wrong scenario, other results are unreliable.
     fn severity(self) -> u8 {
         match self {
             Exit::Pass => 0,
@@ -54,7 +54,7 @@ impl Exit {
         }
     }
 
-    /// The worse of two.
+    /// The worse of the two.
     pub fn worst(self, other: Exit) -> Exit {
         if other.severity() > self.severity() { other } else { self }
     }
@@ -71,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_code_is_documented_and_parses_back() {
+    fn every_code_parses_back() {
         for (exit, code) in [
             (Exit::Pass, 0),
             (Exit::Fail, 1),
@@ -81,9 +81,9 @@ mod tests {
             (Exit::Inconclusive, 5),
             (Exit::Interrupted, 130),
         ] {
-            assert_eq!((exit.code(), Exit::of_code(code)), (code, exit));
+            assert_eq!((exit.code(), Exit::from_code(code)), (code, exit));
         }
-        assert_eq!(Exit::of_code(77), Exit::Error);
+        assert_eq!(Exit::from_code(77), Exit::Error);
     }
 
     #[test]

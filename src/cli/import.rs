@@ -1,4 +1,4 @@
-//! `llmscen import`: another tool's command line as a scenario.
+//! `llmscen import`: converts the command line of another tool to a scenario.
 
 use crate::cli::exit::Exit;
 use crate::cli::terminal::Terminal;
@@ -8,23 +8,22 @@ use llmscen_scenario::import::{Imported, Tool, import as translate};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-/// Which command line, and where its scenario goes.
 #[derive(Debug, Args)]
 pub struct ImportArgs {
-    /// Whose command line it is
+    /// Tool of the command line
     #[arg(value_enum)]
-    pub tool: Known,
-    /// The file to write, instead of stdout
+    pub tool: ImportTool,
+    /// File to write, instead of stdout
     #[arg(long, value_name = "FILE")]
     pub to: Option<PathBuf>,
-    /// The command line, after `--`
+    /// Command line, after `--`
     #[arg(last = true, required = true, value_name = "COMMAND LINE")]
     pub line: Vec<String>,
 }
 
-/// A tool whose command lines are understood.
+/// Supported tools.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Known {
+pub enum ImportTool {
     /// evalscope perf
     Evalscope,
     /// vllm bench serve
@@ -39,20 +38,20 @@ pub enum Known {
     Lmdeploy,
 }
 
-impl Known {
+impl ImportTool {
     fn tool(self) -> Tool {
         match self {
-            Known::Evalscope => Tool::Evalscope,
-            Known::Vllm => Tool::Vllm,
-            Known::Aiperf => Tool::Aiperf,
-            Known::Guidellm => Tool::Guidellm,
-            Known::Sglang => Tool::Sglang,
-            Known::Lmdeploy => Tool::Lmdeploy,
+            ImportTool::Evalscope => Tool::Evalscope,
+            ImportTool::Vllm => Tool::Vllm,
+            ImportTool::Aiperf => Tool::Aiperf,
+            ImportTool::Guidellm => Tool::Guidellm,
+            ImportTool::Sglang => Tool::Sglang,
+            ImportTool::Lmdeploy => Tool::Lmdeploy,
         }
     }
 }
 
-/// Writes the scenario, and says what became of the flags. A scenario that needs a hand is written all the same.
+/// Writes the scenario and reports the flags that were dropped. An incomplete scenario is written, too.
 pub fn import(args: &ImportArgs, terminal: &mut Terminal) -> Exit {
     let imported = match translate(args.tool.tool(), &args.line) {
         Ok(imported) => imported,
@@ -61,43 +60,45 @@ pub fn import(args: &ImportArgs, terminal: &mut Terminal) -> Exit {
             return Exit::Scenario;
         }
     };
-    if let Err(why) = write(args.to.as_deref(), &imported, terminal) {
+    if let Err(why) = write_scenario(args.to.as_deref(), &imported, terminal) {
         terminal.error(&why);
         return Exit::Scenario;
     }
-    terminal.say(&summary(&imported));
+    terminal.status(&summary(&imported));
     let path = args.to.as_deref().unwrap_or(Path::new("scenario.yaml"));
-    // Keys that are not set here, and files that lie elsewhere, are no mistakes of the command line.
+    // `reload`: variables and files that are missing here are not errors of the command line.
     let input = Input { path, text: Some(imported.yaml), env: &BTreeMap::new(), set: &[] };
     match llmscen_scenario::reload(&input) {
         Ok(loaded) => {
-            loaded.warnings.iter().for_each(|warning| terminal.remark(warning));
+            loaded.warnings.iter().for_each(|warning| terminal.scenario_warning(warning));
             Exit::Pass
         }
         Err(faults) => {
-            terminal.complain(&faults.render(terminal.err_color, terminal.width));
+            terminal.diagnostic(&faults.render(terminal.err_color, terminal.width));
             Exit::Scenario
         }
     }
 }
 
-fn write(to: Option<&Path>, imported: &Imported, terminal: &mut Terminal) -> Result<(), String> {
+fn write_scenario(to: Option<&Path>, imported: &Imported, terminal: &mut Terminal) -> Result<(), String> {
     let Some(path) = to else {
-        terminal.foreign(&imported.yaml);
+        terminal.print_raw(&imported.yaml);
         return Ok(());
     };
     if path.exists() {
-        return Err(format!("{} exists already", path.display()));
+        return Err(format!("{} already exists; choose another file or delete it first", path.display()));
     }
     std::fs::write(path, &imported.yaml).map_err(|error| format!("cannot write {}: {error}", path.display()))
 }
 
 fn summary(imported: &Imported) -> String {
-    let all = imported.accounts.len();
-    let left: Vec<&str> =
-        imported.accounts.iter().filter(|account| account.keys.is_empty()).map(|account| account.flag.as_str()).collect();
-    match left.len() {
-        0 => format!("{all} flags, all carried over"),
-        _ => format!("{} of {all} flags carried over; the head of the file says why not: {}", all - left.len(), left.join(", ")),
+    let total = imported.accounts.len();
+    let dropped = imported.accounts.iter().filter(|account| account.keys.is_empty());
+    let dropped: Vec<&str> = dropped.map(|account| account.flag.as_str()).collect();
+    match dropped.len() {
+        0 => format!("converted all {total} flags"),
+        count => {
+            format!("converted {} of {total} flags; reasons are at the top of the file: {}", total - count, dropped.join(", "))
+        }
     }
 }

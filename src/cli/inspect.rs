@@ -1,8 +1,9 @@
-//! `validate`, `plan`, `schema`, `init`: everything that sends nothing.
+//! `validate`, `plan`, `schema`, `init`: commands that send no requests.
 
 use crate::cli::args::Sources;
 use crate::cli::exit::Exit;
-use crate::cli::load_scenarios::{self, Source};
+use crate::cli::load_scenarios::{Source, load_all};
+use crate::cli::output::plural;
 use crate::cli::terminal::Terminal;
 use crate::run::error::RunError;
 use crate::run::forecast::{Forecast, describe_logits, forecast};
@@ -11,19 +12,19 @@ use llmscen_report::format::plain;
 use llmscen_scenario::Input;
 use llmscen_scenario::render::RenderError;
 use std::collections::BTreeMap;
+use std::io::ErrorKind;
 use std::path::Path;
 
 pub fn validate(args: &Sources, env: &BTreeMap<String, String>, terminal: &mut Terminal) -> Exit {
-    let Some(plans) = load_scenarios::load(args, env, terminal) else { return Exit::Scenario };
+    let Some(plans) = load_all(args, env, terminal) else { return Exit::Scenario };
     for Source { path, plan } in &plans {
-        terminal.data(&format!("{}: ok, {}\n", path.display(), extent(plan)));
+        terminal.print(&format!("{}: ok, {}\n", path.display(), describe_plan(plan)));
     }
     Exit::Pass
 }
 
-/// What a plan holds: its cases, or the values that may be probed, of which a search visits a few.
-fn extent(plan: &Plan) -> String {
-    let plural = |n: usize, word: &str| format!("{n} {word}{}", if n == 1 { "" } else { "s" });
+/// Number of cases and objectives, or the range of a search.
+fn describe_plan(plan: &Plan) -> String {
     let Some(quest) = plan.quests.first() else {
         let checks: usize = plan.cases.iter().map(|case| case.checks.len()).sum();
         return format!("{}, {}", plural(plan.cases.len(), "case"), plural(checks, "assertion"));
@@ -33,19 +34,20 @@ fn extent(plan: &Plan) -> String {
         many => format!("{many} searches"),
     };
     let checks = plan.cases.get(quest.first).map_or(0, |case| case.checks.len());
-    let (spec, values) = (&quest.spec, plural(quest.grid.len(), "value"));
+    let spec = &quest.spec;
+    let values = plural(quest.grid.len(), "value");
     let range = format!("{} from {} to {}", spec.vary, spec.low, spec.high);
     format!("{searches} of {range} ({values}), {}", plural(checks, "assertion"))
 }
 
 pub fn plan(args: &Sources, env: &BTreeMap<String, String>, terminal: &mut Terminal) -> Exit {
-    let Some(plans) = load_scenarios::load(args, env, terminal) else { return Exit::Scenario };
-    let cache = crate::cli::run::cache(env);
+    let Some(plans) = load_all(args, env, terminal) else { return Exit::Scenario };
+    let cache = crate::cli::run::cache_dir(env);
     for source in &plans {
         match forecast(&source.plan, &cache) {
-            Ok(forecast) => show(source, &forecast, terminal),
+            Ok(forecast) => print_plan(source, &forecast, terminal),
             Err(RunError::Render(error)) => {
-                unrendered(&error, &Input { path: &source.path, text: None, env, set: &args.set }, terminal);
+                print_render_error(&error, &Input { path: &source.path, text: None, env, set: &args.set }, terminal);
                 return Exit::Scenario;
             }
             Err(error) => {
@@ -57,26 +59,26 @@ pub fn plan(args: &Sources, env: &BTreeMap<String, String>, terminal: &mut Termi
     Exit::Pass
 }
 
-/// A template that fails with the first row of the data, at its place in the scenario where that is known.
-fn unrendered(error: &RenderError, input: &Input<'_>, terminal: &mut Terminal) {
+/// Prints the error of a template that fails with the first row of the data, with its position in the scenario if known.
+fn print_render_error(error: &RenderError, input: &Input<'_>, terminal: &mut Terminal) {
     let fault = match error {
         RenderError::Leaf { at, message } => llmscen_scenario::template_fault(input, at, message),
         RenderError::Length(_) | RenderError::Shape => None,
     };
     match fault {
-        Some(faults) => terminal.complain(&faults.render(terminal.err_color, terminal.width)),
+        Some(faults) => terminal.diagnostic(&faults.render(terminal.err_color, terminal.width)),
         None => terminal.error(&error.to_string()),
     }
 }
 
-fn show(source: &Source, forecast: &Forecast, terminal: &mut Terminal) {
+fn print_plan(source: &Source, forecast: &Forecast, terminal: &mut Terminal) {
     let plan = &source.plan;
-    terminal.data(&llmscen_report::plan_table(plan, terminal.out_width(), terminal.out_color));
-    terminal.data(&format!("\n{}", llmscen_report::plan_limits(plan)));
-    terminal.data(&format!("requests: {}\nexpected time: {}\n", forecast.requests, forecast.time));
+    terminal.print(&llmscen_report::plan_table(plan, terminal.out_width(), terminal.out_color));
+    terminal.print(&format!("\n{}", llmscen_report::plan_limits(plan)));
+    terminal.print(&format!("requests: {}\nexpected time: {}\n", forecast.requests, forecast.time));
     for (entry, body) in &forecast.first_bodies {
-        let of = entry.as_ref().map(|name| format!(", `{name}`")).unwrap_or_default();
-        terminal.data(&format!("first request of `{}`{of}:\n{body}\n", plan.cases[0].id));
+        let class = entry.as_ref().map(|name| format!(", `{name}`")).unwrap_or_default();
+        terminal.print(&format!("first request of `{}`{class}:\n{body}\n", plan.cases[0].id));
     }
     for warning in describe_logits(plan).iter().chain(&forecast.undecidable).chain(&forecast.short_data) {
         terminal.warn(&plain(warning));
@@ -89,21 +91,25 @@ pub fn schema(results: bool, markdown: bool, terminal: &mut Terminal) -> Exit {
         (_, true) => llmscen_scenario::markdown(),
         (false, false) => format!("{:#}\n", llmscen_scenario::json_schema()),
     };
-    terminal.foreign(&text);
+    terminal.print_raw(&text);
     Exit::Pass
 }
 
-const FIRST: &str = include_str!("first.yaml");
+const EXAMPLE: &str = include_str!("first.yaml");
 
 pub fn init(path: &Path, terminal: &mut Terminal) -> Exit {
-    let written = std::fs::File::create_new(path).and_then(|mut file| std::io::Write::write_all(&mut file, FIRST.as_bytes()));
+    let written = std::fs::File::create_new(path).and_then(|mut file| std::io::Write::write_all(&mut file, EXAMPLE.as_bytes()));
     match written {
         Ok(()) => {
-            terminal.say(&format!("wrote {0}; try: llmscen run {0}", path.display()));
+            terminal.status(&format!("wrote {0}. Next: llmscen run {0}", path.display()));
             Exit::Pass
         }
         Err(error) => {
-            terminal.error(&format!("cannot write {}: {error}", path.display()));
+            let path = path.display();
+            terminal.error(&match error.kind() {
+                ErrorKind::AlreadyExists => format!("{path} already exists; choose another path or delete it first"),
+                _ => format!("cannot write {path}: {error}"),
+            });
             Exit::Scenario
         }
     }

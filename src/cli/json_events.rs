@@ -1,6 +1,6 @@
-//! `--progress json`: every event as one JSON object in a line on stderr. The keys are a promise; `docs/live.md` states it.
+//! `--progress json`: each event is a JSON object on one line of stderr. The keys are stable; `docs/live.md` documents them.
 
-use crate::cli::progress::Show;
+use crate::cli::progress::Display;
 use crate::cli::terminal::Terminal;
 use crate::run::event::{Event, Progress};
 use crate::run::execution::stop::Level;
@@ -13,33 +13,35 @@ use serde_json::{Map, Value, json};
 use std::path::Path;
 use std::time::Instant;
 
-/// Writes the lines of one run.
+/// Writes the events of one run.
 pub struct JsonEvents<'a, 'b> {
     terminal: &'a mut Terminal<'b>,
     began: Instant,
-    /// The case that runs, and its round.
-    case: (String, u32),
+    /// The current case and round.
+    case: String,
+    round: u32,
 }
 
 impl<'a, 'b> JsonEvents<'a, 'b> {
-    /// JsonEvents for this terminal; times run from `began`.
+    /// Times are relative to `began`.
     pub fn new(terminal: &'a mut Terminal<'b>, began: Instant) -> JsonEvents<'a, 'b> {
-        JsonEvents { terminal, began, case: Default::default() }
+        JsonEvents { terminal, began, case: String::new(), round: 0 }
     }
 }
 
-impl Show for JsonEvents<'_, '_> {
-    fn see(&mut self, event: &Event) {
+impl Display for JsonEvents<'_, '_> {
+    fn show(&mut self, event: &Event) {
         if let Event::CaseStarted { case, round, .. } = event {
-            self.case = (case.clone(), *round);
+            self.case.clone_from(case);
+            self.round = *round;
         }
-        if let Some(object) = object(event, (&self.case.0, self.case.1)) {
-            self.terminal.line(&timed(object, self.began).to_string());
+        if let Some(object) = event_object(event, &self.case, self.round) {
+            write_event(object, self.began, self.terminal);
         }
     }
 }
 
-/// The line with which a run begins.
+/// The first event of a run.
 pub fn run_started(plan: &Plan, file: &Path) -> Value {
     let cases = plan.cases.iter().map(|case| json!({ "id": case.id, "load": case.load.shape.to_string() }));
     json!({
@@ -53,7 +55,7 @@ pub fn run_started(plan: &Plan, file: &Path) -> Value {
     })
 }
 
-/// The line with which a run ends that has a report.
+/// The last event of a run with a report.
 pub fn run_ended(report: &Report, exit_code: u8, folder: &Path) -> Value {
     json!({
         "event": "run_ended",
@@ -65,22 +67,22 @@ pub fn run_ended(report: &Report, exit_code: u8, folder: &Path) -> Value {
     })
 }
 
-/// The last line. `verdict`: of the run that the exit code comes from; None where none came to a verdict.
+/// The last event of the command. `verdict`: that of the run with this exit code, if it has one.
 pub fn done(verdict: Option<RunVerdict>, exit_code: u8) -> Value {
     json!({ "event": "done", "verdict": verdict, "exit_code": exit_code })
 }
 
-/// The line with its instant: seconds since the command began.
-pub fn timed(mut object: Value, began: Instant) -> Value {
+/// Writes an event with its time: seconds since the command began.
+pub fn write_event(mut object: Value, began: Instant, terminal: &mut Terminal) {
     let seconds = (began.elapsed().as_secs_f64() * 1e3).round() / 1e3;
     if let Some(fields) = object.as_object_mut() {
         fields.insert("time_s".to_owned(), json!(seconds));
     }
-    object
+    terminal.err_line(&object.to_string());
 }
 
-/// An event as its object; None for the mark that nothing more comes.
-fn object(event: &Event, (case, round): (&str, u32)) -> Option<Value> {
+/// The JSON object of an event during a round of `case`; `None` for the end marker.
+fn event_object(event: &Event, case: &str, round: u32) -> Option<Value> {
     Some(match event {
         Event::Preparing(step) => {
             json!({ "event": "preparing", "what": step.what, "unit": step.unit, "done": step.done, "total": step.total })
@@ -90,8 +92,8 @@ fn object(event: &Event, (case, round): (&str, u32)) -> Option<Value> {
             "event": "case_started", "case": case, "round": round, "part": part, "parts": parts, "total": total,
             "seconds": seconds,
         }),
-        Event::Progress(progress) => figures("progress", (case, round), progress),
-        Event::CaseEnded(progress) => figures("case_ended", (case, round), progress),
+        Event::Progress(progress) => progress_object("progress", case, round, progress),
+        Event::CaseEnded(progress) => progress_object("case_ended", case, round, progress),
         Event::Note(text) => json!({ "event": "note", "message": text }),
         Event::Ending(ending) => {
             let (reason, message) = match ending {
@@ -108,33 +110,33 @@ fn object(event: &Event, (case, round): (&str, u32)) -> Option<Value> {
     })
 }
 
-fn figures(event: &str, (case, round): (&str, u32), now: &Progress) -> Value {
-    let ended = |phase: Phase| {
-        let own = now.totals.outcomes.iter().filter(|((of, _), _)| *of == phase);
-        own.map(|((_, word), count)| ((*word).to_owned(), json!(count))).collect::<Map<String, Value>>()
+fn progress_object(event: &str, case: &str, round: u32, progress: &Progress) -> Value {
+    let outcomes = |phase: Phase| {
+        let of_phase = progress.totals.outcomes.iter().filter(|((other, _), _)| *other == phase);
+        of_phase.map(|((_, outcome), count)| ((*outcome).to_owned(), json!(count))).collect::<Map<String, Value>>()
     };
     json!({
         "event": event,
         "case": case,
         "round": round,
-        "done": now.done,
-        "total": now.total,
-        "in_flight": now.in_flight,
-        "errors": now.errors,
-        "rate": now.rate,
-        "tokens_per_s": now.tokens_per_s,
-        "ttft_ms_p50": now.ttft_ms_p50,
-        "ttft_ms_p99": now.ttft_ms_p99,
-        "itl_ms_p50": now.itl_ms_p50,
-        "itl_ms_p99": now.itl_ms_p99,
-        "e2e_ms_p50": now.e2e_ms_p50,
-        "e2e_ms_p99": now.e2e_ms_p99,
-        "elapsed_s": now.elapsed_s,
-        "left_s": now.left_s,
-        "outcomes": { "warmup": ended(Phase::Warmup), "measured": ended(Phase::Measured) },
-        "token_events": now.totals.events,
-        "prompt_tokens": now.totals.prompt_tokens,
-        "output_tokens": now.totals.output_tokens,
+        "done": progress.done,
+        "total": progress.total,
+        "in_flight": progress.in_flight,
+        "errors": progress.errors,
+        "rate": progress.rate,
+        "tokens_per_s": progress.tokens_per_s,
+        "ttft_ms_p50": progress.ttft_ms_p50,
+        "ttft_ms_p99": progress.ttft_ms_p99,
+        "itl_ms_p50": progress.itl_ms_p50,
+        "itl_ms_p99": progress.itl_ms_p99,
+        "e2e_ms_p50": progress.e2e_ms_p50,
+        "e2e_ms_p99": progress.e2e_ms_p99,
+        "elapsed_s": progress.elapsed_s,
+        "left_s": progress.left_s,
+        "outcomes": { "warmup": outcomes(Phase::Warmup), "measured": outcomes(Phase::Measured) },
+        "token_events": progress.totals.events,
+        "prompt_tokens": progress.totals.prompt_tokens,
+        "output_tokens": progress.totals.output_tokens,
     })
 }
 
@@ -144,8 +146,8 @@ mod tests {
     use crate::run::collector::live_metrics::LiveTotals;
     use crate::run::event::Preparing;
 
-    fn of(event: Event) -> Value {
-        object(&event, ("a", 1)).unwrap()
+    fn rendered(event: Event) -> Value {
+        event_object(&event, "a", 1).unwrap()
     }
 
     #[test]
@@ -166,22 +168,22 @@ mod tests {
                 json!({"event": "probed", "case": "b", "round": 1, "holds": 0.5}),
             ),
         ];
-        for (event, wanted) in table {
-            assert_eq!(of(event), wanted);
+        for (event, expected) in table {
+            assert_eq!(rendered(event), expected);
         }
-        let ending = of(Event::Ending(Ending::Aborted(Default::default())));
+        let ending = rendered(Event::Ending(Ending::Aborted(Default::default())));
         assert_eq!(
             (&ending["event"], &ending["case"], &ending["reason"]),
             (&"case_ending".into(), &"a".into(), &"aborted".into())
         );
-        assert_eq!(object(&Event::Done, ("a", 1)), None);
+        assert_eq!(event_object(&Event::Done, "a", 1), None);
     }
 
     #[test]
-    fn progress_tells_warm_up_apart() {
+    fn outcomes_are_separated_by_phase() {
         let outcomes = [((Phase::Warmup, "ok"), 2), ((Phase::Measured, "ok"), 5), ((Phase::Measured, "http_5xx"), 1)].into();
         let totals = LiveTotals { outcomes, events: 40, ..LiveTotals::default() };
-        let line = of(Event::CaseEnded(Progress { done: 8, totals, ..Progress::default() }));
+        let line = rendered(Event::CaseEnded(Progress { done: 8, totals, ..Progress::default() }));
         assert_eq!(line["outcomes"], json!({"warmup": {"ok": 2}, "measured": {"ok": 5, "http_5xx": 1}}));
         assert_eq!(
             (&line["event"], &line["round"], &line["done"], &line["token_events"]),

@@ -1,4 +1,4 @@
-//! `--live`: the run on a full screen, drawn on stderr. However it ends, the terminal is given back as it was.
+//! `--live`: a full-screen view of the run on stderr. The terminal is restored in any case, including a panic.
 
 mod panels;
 mod state;
@@ -6,9 +6,9 @@ mod state;
 mod tests;
 
 use crate::cli::exit::Exit;
-use crate::cli::live::panels::Ink;
+use crate::cli::live::panels::{Painter, Palette};
 use crate::cli::live::state::View;
-use crate::cli::progress::{Show, WatchedRun};
+use crate::cli::progress::{Display, WatchedRun};
 use crate::cli::terminal::Terminal;
 use crate::run::event::Event;
 use crate::run::execution::stop::{Level, Stop};
@@ -29,17 +29,17 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant};
 
-/// Between two pictures, where nothing happens.
-const REDRAW: Duration = Duration::from_millis(250);
+/// Interval between redraws without events.
+const REDRAW_INTERVAL: Duration = Duration::from_millis(250);
 
-/// Whether the full screen is up: whoever takes it down does so once.
-static UP: AtomicBool = AtomicBool::new(false);
-static HOOK: Once = Once::new();
+/// Whether the full screen is active; it is left once.
+static ACTIVE: AtomicBool = AtomicBool::new(false);
+static PANIC_HOOK: Once = Once::new();
 
-/// stderr, whose end is no error: ratatui panics where it cannot say that the cursor stays hidden.
-struct Picture(Stderr);
+/// stderr without errors: ratatui panics if it cannot hide the cursor.
+struct InfallibleStderr(Stderr);
 
-impl Write for Picture {
+impl Write for InfallibleStderr {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let _ = self.0.write_all(bytes);
         Ok(bytes.len())
@@ -51,24 +51,25 @@ impl Write for Picture {
     }
 }
 
-/// The screen of a run.
-pub struct Live {
-    screen: ratatui::Terminal<CrosstermBackend<BufWriter<Picture>>>,
+/// The full screen of a run.
+pub struct LiveScreen {
+    screen: ratatui::Terminal<CrosstermBackend<BufWriter<InfallibleStderr>>>,
     view: View,
     began: Instant,
-    drawn: Instant,
-    fresh: bool,
+    last_draw: Instant,
+    /// The screen shows the current state.
+    up_to_date: bool,
     stop: Stop,
     events: Sender<Event>,
 }
 
-impl Live {
-    /// Takes the screen over.
+impl LiveScreen {
+    /// Switches the terminal to the full screen.
     ///
     /// # Errors
-    /// Where the terminal cannot be driven so; it is as it was then.
-    pub fn enter(watched: &WatchedRun<'_>) -> io::Result<Live> {
-        HOOK.call_once(|| {
+    /// The terminal does not support it; it is unchanged then.
+    pub fn enter(watched: &WatchedRun<'_>) -> io::Result<LiveScreen> {
+        PANIC_HOOK.call_once(|| {
             let before = std::panic::take_hook();
             std::panic::set_hook(Box::new(move |panic| {
                 leave();
@@ -76,38 +77,45 @@ impl Live {
             }));
         });
         enable_raw_mode()?;
-        UP.store(true, Ordering::Release);
-        // ratatui's own `clear` first asks the terminal where the cursor stands, and not every terminal answers.
+        ACTIVE.store(true, Ordering::Release);
+        // Not ratatui's `clear`: it queries the cursor position, which not every terminal answers.
         let entered = execute!(stderr(), EnterAlternateScreen, Clear(ClearType::All));
-        let screen = entered.and_then(|()| ratatui::Terminal::new(CrosstermBackend::new(BufWriter::new(Picture(stderr())))));
+        let screen =
+            entered.and_then(|()| ratatui::Terminal::new(CrosstermBackend::new(BufWriter::new(InfallibleStderr(stderr())))));
         let screen = screen.inspect_err(|_| leave())?;
-        let (stop, events) = (watched.stop.clone(), watched.events.clone());
-        let drawn = watched.began;
-        Ok(Live { screen, view: View::of(watched.plan), began: watched.began, drawn, fresh: false, stop, events })
+        Ok(LiveScreen {
+            screen,
+            view: View::new(watched.plan),
+            began: watched.began,
+            last_draw: watched.began,
+            up_to_date: false,
+            stop: watched.stop.clone(),
+            events: watched.events.clone(),
+        })
     }
 
-    /// The display that says on this terminal what stays said, once the screen is given back.
-    pub fn on<'a, 'b>(self, terminal: &'a mut Terminal<'b>) -> Screen<'a, 'b> {
-        Screen { live: self, terminal }
+    /// The display, which prints the permanent lines on `terminal` after the screen is left.
+    pub fn on<'a, 'b>(self, terminal: &'a mut Terminal<'b>) -> LiveDisplay<'a, 'b> {
+        LiveDisplay { live: self, terminal }
     }
 
-    fn keys(&mut self) {
-        while key_waits() && poll(Duration::ZERO).unwrap_or(false) {
+    fn handle_keys(&mut self) {
+        while has_input() && poll(Duration::ZERO).unwrap_or(false) {
             match read() {
                 Ok(Input::Key(key)) if key.kind == KeyEventKind::Press => {
                     let control = key.modifiers.contains(KeyModifiers::CONTROL);
                     if key.code == KeyCode::Char('q') || (control && key.code == KeyCode::Char('c')) {
-                        // As the third signal does.
+                        // As the third signal.
                         if self.stop.level() == Level::Now {
                             leave();
                             std::process::exit(Exit::Interrupted.code().into());
                         }
                         self.stop.press();
-                        // The display lives as long as the line to it.
+                        // The receiver outlives the display.
                         let _ = self.events.send(Event::Stopping(self.stop.level()));
                     }
                 }
-                Ok(Input::Resize(..)) => self.fresh = false,
+                Ok(Input::Resize(..)) => self.up_to_date = false,
                 Ok(_) => {}
                 Err(_) => return,
             }
@@ -116,74 +124,77 @@ impl Live {
 
     fn draw(&mut self, color: bool) {
         let at = self.began.elapsed().as_secs_f64();
-        // A terminal that went away is no reason to lose the run.
+        // A closed terminal must not end the run.
         let _ = self.screen.draw(|frame| draw(&self.view, at, color, frame));
-        (self.drawn, self.fresh) = (Instant::now(), true);
+        self.last_draw = Instant::now();
+        self.up_to_date = true;
     }
 }
 
-impl Drop for Live {
+impl Drop for LiveScreen {
     fn drop(&mut self) {
         leave();
     }
 }
 
-/// Whether there is input on a terminal that is still there. crossterm reads the end of a closed one for ever.
-fn key_waits() -> bool {
+/// Whether an open terminal has input. On a closed one, crossterm would read forever.
+fn has_input() -> bool {
     let (stdin, stderr) = (io::stdin(), stderr());
     let terminal = if stdin.is_terminal() { stdin.as_fd() } else { stderr.as_fd() };
-    let mut asked = [PollFd::from_borrowed_fd(terminal, PollFlags::IN)];
-    let found = rustix::event::poll(&mut asked, Some(&Timespec::default())).map(|_| asked[0].revents());
-    found.is_ok_and(|found| found.contains(PollFlags::IN) && !found.intersects(PollFlags::HUP | PollFlags::ERR))
+    let mut polled = [PollFd::from_borrowed_fd(terminal, PollFlags::IN)];
+    let events = rustix::event::poll(&mut polled, Some(&Timespec::default())).map(|_| polled[0].revents());
+    events.is_ok_and(|events| events.contains(PollFlags::IN) && !events.intersects(PollFlags::HUP | PollFlags::ERR))
 }
 
-/// Gives the terminal back, if it was taken.
+/// Restores the terminal, if the full screen is active.
 pub fn leave() {
-    if UP.swap(false, Ordering::AcqRel) {
-        // What cannot be restored cannot be told on this terminal either.
+    if ACTIVE.swap(false, Ordering::AcqRel) {
+        // An error cannot be shown on this terminal either.
         let _ = execute!(stderr(), LeaveAlternateScreen, ShowCursor);
         let _ = disable_raw_mode();
     }
 }
 
-/// A screen and the terminal beneath it.
-pub struct Screen<'a, 'b> {
-    live: Live,
+/// The display of a run on the full screen.
+pub struct LiveDisplay<'a, 'b> {
+    live: LiveScreen,
     terminal: &'a mut Terminal<'b>,
 }
 
-impl Show for Screen<'_, '_> {
-    fn see(&mut self, event: &Event) {
+impl Display for LiveDisplay<'_, '_> {
+    fn show(&mut self, event: &Event) {
         let live = &mut self.live;
-        live.view.see(event, live.began.elapsed().as_secs_f64());
-        live.fresh = false;
+        live.view.apply(event, live.began.elapsed().as_secs_f64());
+        live.up_to_date = false;
     }
 
     fn tick(&mut self) {
-        // After a panic elsewhere the screen is no longer ours.
-        if UP.load(Ordering::Acquire) {
-            self.live.keys();
-            if !self.live.fresh || self.live.drawn.elapsed() >= REDRAW {
+        // A panic of another thread has left the screen.
+        if ACTIVE.load(Ordering::Acquire) {
+            self.live.handle_keys();
+            if !self.live.up_to_date || self.live.last_draw.elapsed() >= REDRAW_INTERVAL {
                 self.live.draw(self.terminal.err_color);
             }
         }
     }
 
-    fn end(&mut self) {
+    fn finish(&mut self) {
         leave();
-        self.terminal.measure();
-        self.live.view.transcript.iter().for_each(|line| self.terminal.say(line));
+        self.terminal.update_width();
+        self.live.view.transcript.iter().for_each(|line| self.terminal.status(line));
     }
 }
 
-/// From so many columns on the cases stand beside the charts.
+/// From this width, the cases are beside the charts.
 const WIDE: u16 = 140;
-/// A window smaller than this gets the bare lines alone.
-const LEAST: (u16, u16) = (50, 18);
+/// A smaller window shows plain lines only.
+const MIN_WIDTH: u16 = 50;
+const MIN_HEIGHT: u16 = 18;
 
-/// Draws the run as it stands `at` seconds after its beginning.
+/// Draws the state of the run `at` seconds after its beginning.
 pub fn draw(view: &View, at: f64, color: bool, frame: &mut Frame<'_>) {
-    let (ink, area) = (Ink(color), frame.area());
+    let area = frame.area();
+    let mut painter = Painter { view, palette: Palette { color }, frame };
     let [head, plan, part, body, foot] = Layout::vertical([
         Constraint::Length(1),
         Constraint::Length(1),
@@ -192,41 +203,44 @@ pub fn draw(view: &View, at: f64, color: bool, frame: &mut Frame<'_>) {
         Constraint::Length(1),
     ])
     .areas(area);
-    panels::head(view, at, ink, head, frame);
-    panels::plan(view, ink, plan, frame);
-    panels::part(view, ink, part, frame);
-    panels::foot(view, ink, foot, frame);
-    if area.width < LEAST.0 || area.height < LEAST.1 {
-        panels::bare(view, body, frame);
+    painter.head(at, head);
+    painter.plan_progress(plan);
+    painter.case_progress(part);
+    painter.foot(foot);
+    if area.width < MIN_WIDTH || area.height < MIN_HEIGHT {
+        painter.plain_values(body);
     } else if area.width >= WIDE {
         let [left, _, right] = Layout::horizontal([Constraint::Fill(3), Constraint::Length(2), Constraint::Fill(2)]).areas(body);
-        figures(view, ink, left, frame);
+        draw_charts(&mut painter, left);
         let [cases, notes] = Layout::vertical([Constraint::Fill(3), Constraint::Fill(1)]).areas(right);
-        panels::parts(view, ink, cases, frame);
-        panels::notes(view, ink, notes, frame);
+        painter.cases(cases);
+        painter.notes(notes);
     } else {
-        let rows = body.height;
-        // Half of what is beyond the least goes to the charts, the rest to the lists.
-        let (cases, notes) = (4 + rows.saturating_sub(20) / 3, 3 + rows.saturating_sub(20) / 8);
-        let [upper, lower, last] =
-            Layout::vertical([Constraint::Fill(1), Constraint::Length(cases), Constraint::Length(notes)]).areas(body);
-        figures(view, ink, upper, frame);
-        panels::parts(view, ink, lower, frame);
-        panels::notes(view, ink, last, frame);
+        // About half of the rows above the minimum go to the charts, the rest to the lists.
+        let extra_rows = body.height.saturating_sub(20);
+        let [charts, cases, notes] = Layout::vertical([
+            Constraint::Fill(1),
+            Constraint::Length(4 + extra_rows / 3),
+            Constraint::Length(3 + extra_rows / 8),
+        ])
+        .areas(body);
+        draw_charts(&mut painter, charts);
+        painter.cases(cases);
+        painter.notes(notes);
     }
 }
 
-/// The percentiles and the four charts.
-fn figures(view: &View, ink: Ink, area: Rect, frame: &mut Frame<'_>) {
+/// The percentiles, the current values and the four charts.
+fn draw_charts(painter: &mut Painter<'_, '_>, area: Rect) {
     let [top, middle, bottom] = Layout::vertical([Constraint::Length(5), Constraint::Fill(1), Constraint::Fill(1)]).areas(area);
     let halves = |area| Layout::horizontal([Constraint::Fill(1), Constraint::Length(2), Constraint::Fill(1)]).areas(area);
     let [left, _, right] = halves(top);
-    panels::latency(view, ink, left, frame);
-    panels::rates(view, ink, right, frame);
+    painter.latency(left);
+    painter.current_values(right);
     let [left, _, right] = halves(middle);
-    panels::tokens(view, ink, left, frame);
-    panels::in_flight(view, ink, right, frame);
+    painter.tokens_chart(left);
+    painter.in_flight_chart(right);
     let [left, _, right] = halves(bottom);
-    panels::ttft(view, ink, left, frame);
-    panels::errors(view, ink, right, frame);
+    painter.ttft_chart(left);
+    painter.errors_chart(right);
 }

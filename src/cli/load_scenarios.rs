@@ -1,6 +1,7 @@
-//! From the paths of the command line to plans, or to every fault in all of them.
+//! Loads the scenarios of the command line, and the plans of run folders. Errors are printed here.
 
 use crate::cli::args::Sources;
+use crate::cli::output::plural;
 use crate::cli::terminal::Terminal;
 use crate::run::execution::local_model::check_model;
 use crate::run::outputs::baseline::baseline_of_folder;
@@ -10,24 +11,22 @@ use llmscen_scenario::{Faults, Input, Loaded};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-/// A plan and the file it came from.
+/// A plan and its scenario file.
 pub struct Source {
-    /// The file.
     pub path: PathBuf,
-    /// The plan.
     pub plan: Plan,
 }
 
-/// Loads every scenario named. None: something is wrong, and all of it has been said.
-pub fn load(sources: &Sources, env: &BTreeMap<String, String>, terminal: &mut Terminal) -> Option<Vec<Source>> {
+/// Loads all scenarios. `None` after printing every error.
+pub fn load_all(sources: &Sources, env: &BTreeMap<String, String>, terminal: &mut Terminal) -> Option<Vec<Source>> {
     let mut files = Vec::new();
-    let mut good = true;
+    let mut valid = true;
     for path in &sources.paths {
         match scenario_files(path) {
             Ok(found) => files.extend(found),
             Err(why) => {
                 terminal.error(&why);
-                good = false;
+                valid = false;
             }
         }
     }
@@ -37,64 +36,69 @@ pub fn load(sources: &Sources, env: &BTreeMap<String, String>, terminal: &mut Te
     for path in files {
         match load_one(&path, &set, env, terminal) {
             Some(plan) => plans.push(Source { path, plan }),
-            None => good = false,
+            None => valid = false,
         }
     }
-    if good && !sources.only.is_empty() {
-        good = select(&mut plans, &sources.only, terminal);
+    if valid && !sources.only.is_empty() {
+        valid = select_cases(&mut plans, &sources.only, terminal);
     }
-    good.then_some(plans)
+    valid.then_some(plans)
 }
 
-/// Loads one scenario; its faults and warnings have been said.
+/// Loads one scenario and prints its errors and warnings.
 pub fn load_one(path: &Path, set: &[(String, String)], env: &BTreeMap<String, String>, terminal: &mut Terminal) -> Option<Plan> {
-    say(llmscen_scenario::load_with(&Input { path, text: None, env, set }, baseline_of_folder, check_model), terminal)
+    report_loaded(llmscen_scenario::load_with(&Input { path, text: None, env, set }, baseline_of_folder, check_model), terminal)
 }
 
-/// Loads the stored plan of a run, whose secrets need not be set any more.
+/// Loads the stored plan of a run. Its secrets need not be set.
 pub fn load_stored(path: &Path, env: &BTreeMap<String, String>, terminal: &mut Terminal) -> Option<Plan> {
-    say(llmscen_scenario::reload(&Input { path, text: None, env, set: &[] }), terminal)
+    report_loaded(llmscen_scenario::reload(&Input { path, text: None, env, set: &[] }), terminal)
 }
 
-/// Loads what a run is judged by instead: a scenario of its own, or the run's plan with the objectives of a file.
-pub fn load_judges(path: &Path, stored: &Path, env: &BTreeMap<String, String>, terminal: &mut Terminal) -> Option<Plan> {
+/// Loads the plan of `report --slo`: a scenario, or the stored plan with the objectives of a file.
+pub fn load_slo_override(path: &Path, stored: &Path, env: &BTreeMap<String, String>, terminal: &mut Terminal) -> Option<Plan> {
     match llmscen_scenario::reload_with_slo(&Input { path: stored, text: None, env, set: &[] }, path) {
         Ok(None) => load_one(path, &[], env, terminal),
-        Ok(Some(loaded)) => say(Ok(loaded), terminal),
-        Err(faults) => say(Err(faults), terminal),
+        Ok(Some(loaded)) => report_loaded(Ok(loaded), terminal),
+        Err(faults) => report_loaded(Err(faults), terminal),
     }
 }
 
-/// Likewise, without its warnings: they were for those who ran it.
-pub fn load_compared(path: &Path, env: &BTreeMap<String, String>, terminal: &mut Terminal) -> Option<Plan> {
+/// As [`load_stored`], without warnings.
+pub fn load_stored_quietly(path: &Path, env: &BTreeMap<String, String>, terminal: &mut Terminal) -> Option<Plan> {
     let loaded = llmscen_scenario::reload(&Input { path, text: None, env, set: &[] });
-    say(loaded.map(|loaded| Loaded { warnings: Vec::new(), ..loaded }), terminal)
+    report_loaded(loaded.map(|loaded| Loaded { warnings: Vec::new(), ..loaded }), terminal)
 }
 
-/// Says that the files of a run cannot be checked.
+/// Opens a run folder, or prints the error.
+pub fn open_run(path: &Path, terminal: &mut Terminal) -> Option<RunDir> {
+    RunDir::open(path).map_err(|error| terminal.error(&error.to_string())).ok()
+}
+
+/// Notes that the files of a run have no checksums.
 pub fn note_unchecked(folder: &RunDir, terminal: &mut Terminal) {
     if !folder.is_sealed() {
         let path = folder.path().display();
-        terminal.say(&format!("note: {path} has no checksums.sha256, so its files are not checked for damage"));
+        terminal.status(&format!("note: {path} has no checksums.sha256, so its files are not checked for damage"));
     }
 }
 
-/// Warnings about a scenario that are shown; further ones are counted.
-const MOST_SHOWN: usize = 50;
+/// Warnings per scenario that are shown; further ones are counted.
+const MAX_WARNINGS: usize = 50;
 
-fn say(loaded: Result<Loaded, Faults>, terminal: &mut Terminal) -> Option<Plan> {
+fn report_loaded(loaded: Result<Loaded, Faults>, terminal: &mut Terminal) -> Option<Plan> {
     match loaded {
         Ok(Loaded { plan, warnings }) => {
-            terminal.hide(&plan);
-            warnings.iter().take(MOST_SHOWN).for_each(|warning| terminal.remark(warning));
-            let more = warnings.len().saturating_sub(MOST_SHOWN);
+            terminal.add_secrets(&plan);
+            warnings.iter().take(MAX_WARNINGS).for_each(|warning| terminal.scenario_warning(warning));
+            let more = warnings.len().saturating_sub(MAX_WARNINGS);
             if more > 0 {
-                terminal.warn(&format!("… and {more} more {}", if more == 1 { "warning" } else { "warnings" }));
+                terminal.warn(&format!("… and {}", plural(more, "more warning")));
             }
             Some(plan)
         }
         Err(faults) => {
-            terminal.complain(&faults.render(terminal.err_color, terminal.width));
+            terminal.diagnostic(&faults.render(terminal.err_color, terminal.width));
             None
         }
     }
@@ -117,15 +121,15 @@ fn scenario_files(path: &Path) -> Result<Vec<PathBuf>, String> {
     }
 }
 
-/// Keeps the cases whose id holds one of the texts, in every plan; a plan left without cases goes.
-fn select(plans: &mut Vec<Source>, only: &[String], terminal: &mut Terminal) -> bool {
+/// Keeps the cases whose id contains one of the texts, and the plans that have such cases.
+fn select_cases(plans: &mut Vec<Source>, only: &[String], terminal: &mut Terminal) -> bool {
     let ids: Vec<String> = plans.iter().flat_map(|source| source.plan.cases.iter().map(|case| case.id.clone())).collect();
     for source in plans.iter_mut() {
         source.plan.only(only);
     }
     plans.retain(|source| !source.plan.cases.is_empty());
     if plans.is_empty() {
-        terminal.error(&format!("--only {}: no case has such an id; there are: {}", only.join(", "), ids.join("  ")));
+        terminal.error(&format!("--only {}: no matching case; available: {}", only.join(", "), ids.join("  ")));
     }
     !plans.is_empty()
 }
@@ -135,7 +139,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_folder_gives_its_yaml_files_by_name() {
+    fn a_folder_means_its_yaml_files_sorted_by_name() {
         let folder = tempfile::tempdir().unwrap();
         for name in ["b.yaml", "a.yml", "note.txt"] {
             std::fs::write(folder.path().join(name), "").unwrap();

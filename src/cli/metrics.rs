@@ -1,4 +1,4 @@
-//! `--metrics-addr`: an OpenMetrics endpoint for Prometheus, on a thread of its own that gives way to the lanes.
+//! `--metrics-addr`: an OpenMetrics endpoint for Prometheus, on a thread with a lower priority than the workers.
 
 mod metric_registry;
 #[cfg(test)]
@@ -23,88 +23,89 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use tokio::net::TcpStream;
 
-/// A connection serves one scrape, and no longer than this.
-const PATIENCE: Duration = Duration::from_secs(10);
-/// Rest after a connection that could not be accepted.
-const REST: Duration = Duration::from_millis(100);
+/// Time limit of a connection, which serves one scrape.
+const CONNECTION_TIMEOUT: Duration = Duration::from_secs(10);
+/// Delay after a failed accept.
+const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(100);
 
-/// A running endpoint; it serves until the process ends.
+/// A metrics endpoint; it serves until the process ends.
 pub struct Endpoint {
-    /// Where it listens; the port that was taken, where 0 was asked for.
+    /// The address, with the selected port if 0 was requested.
     pub addr: SocketAddr,
-    /// Its figures.
-    pub board: Arc<MetricRegistry>,
+    pub registry: Arc<MetricRegistry>,
     scrapes: Arc<AtomicU64>,
 }
 
 impl Endpoint {
-    /// Listens and serves.
+    /// Starts the endpoint.
     ///
     /// # Errors
-    /// Where the address cannot be taken, or no thread can be had.
+    /// The address cannot be bound, or no thread can be started.
     pub fn start(addr: SocketAddr) -> io::Result<Endpoint> {
         let listener = TcpListener::bind(addr)?;
         listener.set_nonblocking(true)?;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        let endpoint = Endpoint { addr: listener.local_addr()?, board: Arc::default(), scrapes: Arc::default() };
-        let (board, scrapes) = (endpoint.board.clone(), endpoint.scrapes.clone());
+        let endpoint = Endpoint { addr: listener.local_addr()?, registry: Arc::default(), scrapes: Arc::default() };
+        let registry = endpoint.registry.clone();
+        let scrapes = endpoint.scrapes.clone();
         std::thread::Builder::new().name("metrics".into()).spawn(move || {
             stand_behind();
-            runtime.block_on(serve(listener, board, scrapes))
+            runtime.block_on(serve(listener, registry, scrapes))
         })?;
         Ok(endpoint)
     }
 
-    /// Stays until somebody has scraped once more, `most` at the longest, or a signal comes.
-    pub fn linger(&self, most: Duration, stop: &Stop) {
-        let (before, began) = (self.scrapes.load(Ordering::Acquire), Instant::now());
-        let over = || self.scrapes.load(Ordering::Acquire) > before || stop.level() > Level::Run;
-        while began.elapsed() < most && !over() {
+    /// Waits for one more scrape, up to `limit`, or for a signal.
+    pub fn wait_for_scrape(&self, limit: Duration, stop: &Stop) {
+        let before = self.scrapes.load(Ordering::Acquire);
+        let began = Instant::now();
+        let done = || self.scrapes.load(Ordering::Acquire) > before || stop.level() > Level::Run;
+        while began.elapsed() < limit && !done() {
             std::thread::sleep(Duration::from_millis(20));
         }
     }
 }
 
-async fn serve(listener: TcpListener, board: Arc<MetricRegistry>, scrapes: Arc<AtomicU64>) -> io::Result<()> {
+async fn serve(listener: TcpListener, registry: Arc<MetricRegistry>, scrapes: Arc<AtomicU64>) -> io::Result<()> {
     let listener = tokio::net::TcpListener::from_std(listener)?;
     loop {
         match listener.accept().await {
             Ok((socket, _)) => {
-                tokio::spawn(scrape(socket, board.clone(), scrapes.clone()));
+                tokio::spawn(serve_scrape(socket, registry.clone(), scrapes.clone()));
             }
-            // Such as too many open files: the run needs them more.
-            Err(_) => tokio::time::sleep(REST).await,
+            // For example too many open files.
+            Err(_) => tokio::time::sleep(ACCEPT_RETRY_DELAY).await,
         }
     }
 }
 
-async fn scrape(socket: TcpStream, board: Arc<MetricRegistry>, scrapes: Arc<AtomicU64>) {
+async fn serve_scrape(socket: TcpStream, registry: Arc<MetricRegistry>, scrapes: Arc<AtomicU64>) {
     let served = AtomicBool::new(false);
-    let answer = service_fn(|request: Request<Incoming>| {
-        let (answer, figures) = answer(&request, &board);
-        served.store(figures, Ordering::Release);
-        std::future::ready(Ok::<_, Infallible>(answer))
+    let service = service_fn(|request: Request<Incoming>| {
+        let (response, is_scrape) = respond(&request, &registry);
+        served.store(is_scrape, Ordering::Release);
+        std::future::ready(Ok::<_, Infallible>(response))
     });
-    let connection = http1::Builder::new().keep_alive(false).serve_connection(TokioIo::new(socket), answer);
-    // A scraper that went away, or that takes too long, is nothing to the run. One that was served is counted when it has it all.
-    let whole = matches!(tokio::time::timeout(PATIENCE, connection).await, Ok(Ok(())));
-    if whole && served.load(Ordering::Acquire) {
+    let connection = http1::Builder::new().keep_alive(false).serve_connection(TokioIo::new(socket), service);
+    // A scrape counts when it was sent completely; failures are ignored.
+    let complete = matches!(tokio::time::timeout(CONNECTION_TIMEOUT, connection).await, Ok(Ok(())));
+    if complete && served.load(Ordering::Acquire) {
         scrapes.fetch_add(1, Ordering::AcqRel);
     }
 }
 
-/// The answer, and whether it gave the figures.
-fn answer<B>(request: &Request<B>, board: &MetricRegistry) -> (Response<Full<Bytes>>, bool) {
+/// The response, and whether it contains the metrics.
+fn respond<B>(request: &Request<B>, registry: &MetricRegistry) -> (Response<Full<Bytes>>, bool) {
     let plain = |status: StatusCode, text: &'static str| (response(status, "text/plain; charset=utf-8", text.into()), false);
     if request.uri().path() != "/metrics" {
-        return plain(StatusCode::NOT_FOUND, "not found; the metrics are at /metrics\n");
+        return plain(StatusCode::NOT_FOUND, "not found; metrics are at /metrics\n");
     }
     if !matches!(*request.method(), Method::GET | Method::HEAD) {
-        let (mut refused, figures) = plain(StatusCode::METHOD_NOT_ALLOWED, "only GET and HEAD\n");
-        refused.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
-        return (refused, figures);
+        let (mut response, is_scrape) = plain(StatusCode::METHOD_NOT_ALLOWED, "only GET and HEAD\n");
+        response.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
+        return (response, is_scrape);
     }
-    match metric_registry::render_exposition(board.read()) {
+    match metric_registry::render_exposition(registry.snapshot()) {
         Ok(text) => (response(StatusCode::OK, metric_registry::CONTENT_TYPE, text.into()), *request.method() == Method::GET),
         Err(_) => plain(StatusCode::INTERNAL_SERVER_ERROR, "the metrics cannot be written\n"),
     }

@@ -1,5 +1,6 @@
-//! What is shown of a report when it is done: the tables on stdout, and the summary of a CI job.
+//! Output at the end of a run: result tables on stdout, and the summary of a CI job.
 
+use crate::cli::args::{Compat, Inconclusive};
 use crate::cli::exit::Exit;
 use crate::cli::terminal::Terminal;
 use clap::{Args, ValueEnum};
@@ -11,120 +12,131 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-/// How results are shown.
+/// Options of the results.
 #[derive(Debug, Args)]
-pub struct ShowArgs {
-    /// The form of the result tables on stdout
-    #[arg(long, value_enum, default_value = "table", value_name = "FORM")]
-    pub format: Form,
-    /// Append a Markdown summary to this file; without it, to the file that $GITHUB_STEP_SUMMARY names
+pub struct ResultArgs {
+    /// Format of the result tables on stdout
+    #[arg(long, value_enum, default_value = "table", value_name = "FORMAT")]
+    pub format: Format,
+    /// Append a Markdown summary to this file [default: $GITHUB_STEP_SUMMARY]
     #[arg(long, value_name = "FILE")]
     pub summary: Option<PathBuf>,
+    /// Exit status of an inconclusive verdict
+    #[arg(long, value_enum, default_value = "fail", value_name = "HOW")]
+    pub inconclusive: Inconclusive,
+    #[command(flatten)]
+    pub compat: Compat,
 }
 
-/// The form of the result tables.
+/// Formats of tables on stdout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Form {
-    /// Aligned columns, for people
+pub enum Format {
+    /// Aligned columns
     Table,
-    /// Comma-separated, raw numbers, for spreadsheets
+    /// Comma-separated values
     Csv,
-    /// Tab-separated, raw numbers, to paste
+    /// Tab-separated values
     Tsv,
-    /// One object, a row as an object each
+    /// JSON
     Json,
-    /// GitHub tables, as in report.md
+    /// Markdown tables
     Md,
 }
 
-/// The tables at the end of a run, and the verdict in one line; what is no table goes to stderr where stdout is for a program.
-pub fn show(report: &Report, form: Form, terminal: &mut Terminal) {
-    let text = match form {
-        Form::Table => return table(report, terminal),
-        Form::Csv => tables::csv(report, b','),
-        Form::Tsv => tables::csv(report, b'\t'),
-        Form::Json => tables::json(report),
-        Form::Md => Ok(tables::markdown(report)),
+/// Prints the result tables and the verdict line; in CSV and TSV the verdict goes to stderr.
+pub fn print_report(report: &Report, format: Format, terminal: &mut Terminal) {
+    let text = match format {
+        Format::Table => return print_tables(report, terminal),
+        Format::Csv => tables::csv(report, b','),
+        Format::Tsv => tables::csv(report, b'\t'),
+        Format::Json => tables::json(report),
+        Format::Md => Ok(tables::markdown(report)),
     };
     match text {
-        // Nothing but an empty line ends a block for whoever reads it.
-        Ok(text) if terminal.begun && form != Form::Json => terminal.foreign(&format!("\n{text}")),
-        Ok(text) => terminal.foreign(&text),
+        // An empty line separates the tables of several runs.
+        Ok(text) if terminal.has_output && format != Format::Json => terminal.print_raw(&format!("\n{text}")),
+        Ok(text) => terminal.print_raw(&text),
         Err(error) => terminal.error(&ViewError::to_string(&error)),
     }
-    if matches!(form, Form::Csv | Form::Tsv) && !terminal.json {
-        terminal.say(&llmscen_report::verdict_line(report, terminal.err_color));
+    if matches!(format, Format::Csv | Format::Tsv) && !terminal.json {
+        terminal.status(&llmscen_report::verdict_line(report, terminal.err_color));
     }
 }
 
-fn table(report: &Report, terminal: &mut Terminal) {
+fn print_tables(report: &Report, terminal: &mut Terminal) {
     let (width, color) = (terminal.out_width(), terminal.out_color);
-    terminal.data(&llmscen_report::case_table(report, width, color));
-    terminal.data(&llmscen_report::telemetry_lines(report));
-    llmscen_report::local::lines(report).iter().for_each(|line| terminal.data(&format!("{line}\n")));
-    terminal.data(&llmscen_report::local::speed_table(report, width, color));
-    // That some loads break their limits is what a search is for, and each probe says which.
-    let limits = if report.searches.is_empty() { llmscen_report::slo_table } else { llmscen_report::probe_table };
-    terminal.data(&limits(report, width, color));
-    llmscen_report::correlation_lines(report).iter().for_each(|line| terminal.data(&format!("{line}\n")));
-    terminal.data(&llmscen_report::server_lines(report));
-    terminal.data(&llmscen_report::verdict_line(report, color));
+    terminal.print(&llmscen_report::case_table(report, width, color));
+    terminal.print(&llmscen_report::telemetry_lines(report));
+    llmscen_report::local::lines(report).iter().for_each(|line| terminal.print(&format!("{line}\n")));
+    terminal.print(&llmscen_report::local::speed_table(report, width, color));
+    // The probes of a search are expected to fail some objectives, so each probe has one line.
+    let objectives = if report.searches.is_empty() { llmscen_report::slo_table } else { llmscen_report::probe_table };
+    terminal.print(&objectives(report, width, color));
+    llmscen_report::correlation_lines(report).iter().for_each(|line| terminal.print(&format!("{line}\n")));
+    terminal.print(&llmscen_report::server_lines(report));
+    terminal.print(&llmscen_report::verdict_line(report, color));
 }
 
-/// Where the summaries of all runs of a command go.
+/// The file for the summaries of all runs of a command.
 pub struct Summary {
     file: Option<(PathBuf, File)>,
-    /// The page of the CI job, where its artefacts are.
+    /// URL of the CI job, which lists its artifacts.
     job: Option<String>,
 }
 
 impl Summary {
-    /// The file that was asked for, or else that of the CI job, where there is one. A job's file that cannot be written is no
-    /// reason not to run.
+    /// Opens the file of `--summary`, or that of the CI job. If the file of the job cannot be written, this only warns.
     ///
     /// # Errors
-    /// Where the file that was asked for cannot be written; that was said.
-    pub fn open(asked: Option<&Path>, env: &BTreeMap<String, String>, terminal: &mut Terminal) -> Result<Summary, Exit> {
-        let set = |name: &str| env.get(name).filter(|value| !value.is_empty());
-        let given = set("GITHUB_STEP_SUMMARY").map(PathBuf::from);
+    /// The file of `--summary` cannot be written; the error is already printed.
+    pub fn open(requested: Option<&Path>, env: &BTreeMap<String, String>, terminal: &mut Terminal) -> Result<Summary, Exit> {
+        let variable = |name: &str| env.get(name).filter(|value| !value.is_empty());
+        let default = variable("GITHUB_STEP_SUMMARY").map(PathBuf::from);
         let job = || {
-            Some(format!("{}/{}/actions/runs/{}", set("GITHUB_SERVER_URL")?, set("GITHUB_REPOSITORY")?, set("GITHUB_RUN_ID")?))
+            let server = variable("GITHUB_SERVER_URL")?;
+            let repository = variable("GITHUB_REPOSITORY")?;
+            Some(format!("{server}/{repository}/actions/runs/{}", variable("GITHUB_RUN_ID")?))
         };
-        let Some(path) = asked.map(Path::to_owned).or(given) else { return Ok(Summary { file: None, job: None }) };
+        let Some(path) = requested.map(Path::to_owned).or(default) else { return Ok(Summary { file: None, job: None }) };
         match OpenOptions::new().create(true).append(true).open(&path) {
             Ok(file) => Ok(Summary { file: Some((path, file)), job: job() }),
-            Err(error) if asked.is_some() => {
+            Err(error) if requested.is_some() => {
                 terminal.error(&format!("cannot write the summary {} (--summary): {error}", path.display()));
                 Err(Exit::Scenario)
             }
             Err(error) => {
-                terminal.warn(&unwritten(&path, &error));
+                terminal.warn(&not_written(&path, &error));
                 Ok(Summary { file: None, job: None })
             }
         }
     }
 
     /// Appends the summary of a report.
-    pub fn add(&self, report: &Report, folder: &Path, terminal: &mut Terminal) {
+    pub fn append(&self, report: &Report, folder: &Path, terminal: &mut Terminal) {
         let Some((path, file)) = &self.file else { return };
         let folder = folder.display().to_string();
-        let written = file.metadata().and_then(|known| {
-            let room = LIMIT.saturating_sub(known.len().try_into().unwrap_or(usize::MAX));
-            let text = terminal.clean(&summary(report, &Place { folder: &folder, job: self.job.as_deref() }, room));
+        let written = file.metadata().and_then(|metadata| {
+            let free = LIMIT.saturating_sub(metadata.len().try_into().unwrap_or(usize::MAX));
+            let text = terminal.clean(&summary(report, &Place { folder: &folder, job: self.job.as_deref() }, free));
             (&mut &*file).write_all(text.as_bytes())
         });
         if let Err(error) = written {
-            terminal.warn(&unwritten(path, &error));
+            terminal.warn(&not_written(path, &error));
         }
     }
 }
 
-fn unwritten(path: &Path, error: &io::Error) -> String {
+fn not_written(path: &Path, error: &io::Error) -> String {
     format!("the summary {} was not written: {error}", path.display())
 }
 
-/// A JSON document indented, and any other text unchanged.
-pub fn indented(text: &str) -> String {
+/// `1 case`, `2 cases`.
+pub fn plural(count: usize, noun: &str) -> String {
+    format!("{count} {noun}{}", if count == 1 { "" } else { "s" })
+}
+
+/// Indents a JSON document; other text is unchanged.
+pub fn indent_json(text: &str) -> String {
     let document = serde_json::from_str::<serde_json::Value>(text).ok().filter(|value| value.is_object() || value.is_array());
     document.map_or_else(|| text.to_owned(), |value| format!("{value:#}"))
 }
@@ -134,9 +146,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn documents_are_indented_and_texts_are_not() {
-        assert_eq!(indented(r#"{"b":1.0,"a":[]}"#), "{\n  \"b\": 1.0,\n  \"a\": []\n}");
-        assert_eq!(indented("data: {}\n\n"), "data: {}\n\n");
-        assert_eq!(indented("12"), "12");
+    fn only_json_documents_are_indented() {
+        assert_eq!(indent_json(r#"{"b":1.0,"a":[]}"#), "{\n  \"b\": 1.0,\n  \"a\": []\n}");
+        assert_eq!(indent_json("data: {}\n\n"), "data: {}\n\n");
+        assert_eq!(indent_json("12"), "12");
     }
 }

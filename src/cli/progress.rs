@@ -1,8 +1,9 @@
-//! Who watches a run, and how: everything that is said goes to one display, and to the metrics endpoint where there is one.
+//! Progress of a run: its events go to one display, and to the metrics endpoint if there is one.
 
 use crate::cli::json_events::JsonEvents;
-use crate::cli::live::Live;
+use crate::cli::live::LiveScreen;
 use crate::cli::metrics::MetricRegistry;
+use crate::cli::output::plural;
 use crate::cli::terminal::Terminal;
 use crate::run::event::{Event, Preparing, Progress};
 use crate::run::execution::redactor;
@@ -17,32 +18,32 @@ use std::net::SocketAddr;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::time::{Duration, Instant};
 
-/// Between two looks at the keyboard and the window.
+/// Interval between updates of the display.
 const TICK: Duration = Duration::from_millis(50);
 
-/// How a run is watched.
+/// Options of the progress display.
 #[derive(Debug, Args)]
-pub struct WatchArgs {
-    /// A full-screen view of the run; q or Ctrl-C stops it gracefully, again at once
+pub struct ProgressArgs {
+    /// Show a full-screen view; q or Ctrl-C stops gracefully, a second time at once
     #[arg(long, conflicts_with = "progress")]
     pub live: bool,
-    /// How progress is told on stderr
-    #[arg(long, value_enum, default_value = "auto", value_name = "HOW")]
-    pub progress: ProgressMode,
-    /// Serve OpenMetrics at http://ADDR/metrics during the run, for Prometheus; port 0 takes a free one
+    /// Progress display on stderr
+    #[arg(long = "progress", id = "progress", value_enum, default_value = "auto", value_name = "HOW")]
+    pub mode: ProgressMode,
+    /// Serve OpenMetrics at http://ADDR/metrics during the run; port 0 selects a free port
     #[arg(long, value_name = "ADDR")]
     pub metrics_addr: Option<SocketAddr>,
-    /// Keep the endpoint up for so many seconds after the run, until it has been scraped once more
+    /// Keep the endpoint for up to SECONDS after the run, until the next scrape
     #[arg(long, value_name = "SECONDS", default_value_t = 0, requires = "metrics_addr")]
     pub metrics_linger: u64,
 }
 
-/// How progress is told.
+/// Forms of progress output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum ProgressMode {
-    /// A bar on a terminal, plain lines elsewhere
+    /// A bar on a terminal, plain lines otherwise
     Auto,
-    /// Notes and warnings alone
+    /// Notes and warnings only
     None,
     /// A line every five seconds and at the end of each round
     Plain,
@@ -52,50 +53,49 @@ pub enum ProgressMode {
     Json,
 }
 
-/// Something that shows a run.
-pub trait Show {
-    /// Shows what was said.
-    fn see(&mut self, event: &Event);
-    /// Time has passed.
+/// A progress display.
+pub trait Display {
+    /// Shows an event.
+    fn show(&mut self, event: &Event);
+    /// Called at least every [`TICK`].
     fn tick(&mut self) {}
     /// The run is over.
-    fn end(&mut self) {}
+    fn finish(&mut self) {}
 }
 
-/// A run that is watched.
+/// The run whose progress is shown.
 pub struct WatchedRun<'a> {
-    /// What runs.
     pub plan: &'a Plan,
     /// When the command began.
     pub began: Instant,
-    /// The switch.
+    /// Stops the run.
     pub stop: &'a Stop,
-    /// The line to the display.
+    /// Sends events to the display.
     pub events: &'a Sender<Event>,
-    /// The metrics endpoint's figures.
-    pub board: Option<&'a MetricRegistry>,
+    /// The metrics of the endpoint.
+    pub registry: Option<&'a MetricRegistry>,
 }
 
-/// Shows everything that is said until the run is done.
-pub fn follow(args: &WatchArgs, watched: &WatchedRun<'_>, inbox: &Receiver<Event>, terminal: &mut Terminal) {
+/// Shows all events until the run is done.
+pub fn show_progress(args: &ProgressArgs, watched: &WatchedRun<'_>, inbox: &Receiver<Event>, terminal: &mut Terminal) {
     let redactor = redactor(watched.plan);
-    let mut show = chosen(args, watched, terminal);
+    let mut display = choose_display(args, watched, terminal);
     loop {
         match inbox.recv_timeout(TICK) {
             Ok(Event::Done) | Err(RecvTimeoutError::Disconnected) => break,
             Ok(event) => {
                 let event = redact_event(event, &redactor);
-                watched.board.iter().for_each(|board| board.see(&event));
-                show.see(&event);
+                watched.registry.iter().for_each(|registry| registry.record(&event));
+                display.show(&event);
             }
             Err(RecvTimeoutError::Timeout) => {}
         }
-        show.tick();
+        display.tick();
     }
-    show.end();
+    display.finish();
 }
 
-/// An event without secrets in its texts.
+/// Removes secrets from the texts of an event.
 fn redact_event(event: Event, redactor: &Redactor) -> Event {
     match event {
         Event::Note(note) => Event::Note(redactor.strike(note)),
@@ -104,230 +104,233 @@ fn redact_event(event: Event, redactor: &Redactor) -> Event {
     }
 }
 
-fn chosen<'a>(args: &WatchArgs, watched: &WatchedRun<'a>, terminal: &'a mut Terminal<'_>) -> Box<dyn Show + 'a> {
-    let wanted = if args.live { "--live needs" } else { "--progress bar needs" };
-    if (args.live || args.progress == ProgressMode::Bar) && !terminal.live && !terminal.quiet {
-        terminal.say(&format!("note: {wanted} a terminal on stderr; progress is told in plain lines instead"));
+fn choose_display<'a>(args: &ProgressArgs, watched: &WatchedRun<'a>, terminal: &'a mut Terminal<'_>) -> Box<dyn Display + 'a> {
+    let option = if args.live { "--live" } else { "--progress bar" };
+    if (args.live || args.mode == ProgressMode::Bar) && !terminal.live && !terminal.quiet {
+        terminal.status(&format!("note: {option} requires a terminal on stderr; using plain progress lines"));
     }
-    match args.progress {
+    match args.mode {
         ProgressMode::Json => Box::new(JsonEvents::new(terminal, watched.began)),
-        ProgressMode::None => Box::new(Silent(terminal)),
+        ProgressMode::None => Box::new(NotesOnly(terminal)),
         ProgressMode::Plain => {
             terminal.live = false;
-            Box::new(Display::new(terminal))
+            Box::new(LineDisplay::new(terminal))
         }
-        ProgressMode::Auto | ProgressMode::Bar if args.live && terminal.live => match Live::enter(watched) {
+        ProgressMode::Auto | ProgressMode::Bar if args.live && terminal.live => match LiveScreen::enter(watched) {
             Ok(screen) => Box::new(screen.on(terminal)),
             Err(error) => {
-                terminal.say(&format!("note: the terminal cannot show a full screen ({error}); a bar is shown instead"));
-                Box::new(Display::new(terminal))
+                terminal.status(&format!("note: the terminal does not support --live ({error}); using a progress bar"));
+                Box::new(LineDisplay::new(terminal))
             }
         },
-        ProgressMode::Auto | ProgressMode::Bar => Box::new(Display::new(terminal)),
+        ProgressMode::Auto | ProgressMode::Bar => Box::new(LineDisplay::new(terminal)),
     }
 }
 
-/// Only what must be known.
-struct Silent<'a, 'b>(&'a mut Terminal<'b>);
+/// Notes and warnings only.
+struct NotesOnly<'a, 'b>(&'a mut Terminal<'b>);
 
-impl Show for Silent<'_, '_> {
-    fn see(&mut self, event: &Event) {
+impl Display for NotesOnly<'_, '_> {
+    fn show(&mut self, event: &Event) {
         if matches!(event, Event::Note(_) | Event::Ending(_) | Event::Stopping(_)) {
-            said(event, "").iter().for_each(|text| self.0.say(text));
+            permanent_line(event, "").iter().for_each(|text| self.0.status(text));
         }
     }
 }
 
-/// Between two lines where there is no terminal.
-const PLAIN_BEAT: Duration = Duration::from_secs(5);
+/// Interval between plain progress lines.
+const PLAIN_INTERVAL: Duration = Duration::from_secs(5);
 
-/// What stands on the screen.
-pub struct Display<'a, 'b> {
+/// A progress bar, or plain lines.
+struct LineDisplay<'a, 'b> {
     terminal: &'a mut Terminal<'b>,
     bar: Option<ProgressBar>,
+    /// Of the current round.
     title: String,
+    /// Duration of the current round, if time bounds it.
     seconds: Option<f64>,
     last_line: Instant,
 }
 
-impl<'a, 'b> Display<'a, 'b> {
-    /// A display on this terminal.
-    pub fn new(terminal: &'a mut Terminal<'b>) -> Display<'a, 'b> {
-        Display { terminal, bar: None, title: String::new(), seconds: None, last_line: Instant::now() }
+impl<'a, 'b> LineDisplay<'a, 'b> {
+    fn new(terminal: &'a mut Terminal<'b>) -> LineDisplay<'a, 'b> {
+        LineDisplay { terminal, bar: None, title: String::new(), seconds: None, last_line: Instant::now() }
     }
 
-    fn begin(&mut self, title: String, total: u64, seconds: Option<f64>) {
-        self.clear();
+    fn start_round(&mut self, title: String, total: u64, seconds: Option<f64>) {
+        self.remove_bar();
         self.title = title;
         self.seconds = seconds.filter(|_| total == 0);
         self.last_line = Instant::now();
         if self.terminal.live {
-            self.bar =
-                Some(bar(self.terminal.width, if total > 0 { total } else { self.seconds.map_or(0, |s| (s * 10.0) as u64) }));
+            let length = if total > 0 { total } else { self.seconds.map_or(0, |seconds| (seconds * 10.0) as u64) };
+            self.bar = Some(new_bar(self.terminal.width, length));
         } else {
-            let amount = if total > 0 { format!("{total} requests") } else { String::from("bounded by time") };
-            self.line(&format!("{}  {amount}", self.title));
+            let amount = if total > 0 { plural(total as usize, "request") } else { String::from("limited by time") };
+            self.print_line(&format!("{}  {amount}", self.title));
         }
     }
 
-    fn progress(&mut self, progress: &Progress) {
+    fn update_round(&mut self, progress: &Progress) {
         match &self.bar {
             Some(bar) => {
-                let room = room(self.terminal.width, &self.title);
+                let columns = message_columns(self.terminal.width, &self.title);
                 let position = if self.seconds.is_some() { (progress.elapsed_s * 10.0) as u64 } else { progress.done };
                 bar.set_position(position);
-                bar.set_prefix(shorten(&self.title, self.terminal.width.saturating_sub(BAR + 1 + SPARE)));
-                bar.set_message(words(progress, room));
+                bar.set_prefix(shorten(&self.title, self.terminal.width.saturating_sub(BAR_COLUMNS + 1 + SPARE_COLUMNS)));
+                bar.set_message(format_progress(progress, columns));
             }
-            None if self.last_line.elapsed() >= PLAIN_BEAT => {
+            None if self.last_line.elapsed() >= PLAIN_INTERVAL => {
                 self.last_line = Instant::now();
-                self.line(&format!("{}  {}", self.title, words(progress, usize::MAX)));
+                self.print_line(&format!("{}  {}", self.title, format_progress(progress, usize::MAX)));
             }
             None => {}
         }
     }
 
-    fn prepare(&mut self, step: &Preparing) {
+    fn update_preparation(&mut self, step: &Preparing) {
         let amount = match step.unit {
             "bytes" => format!("{:.1} MiB", step.done as f64 / 1_048_576.0),
             unit => format!("{} {unit}", step.done),
         };
         if self.terminal.live {
             let width = self.terminal.width;
-            let bar = self.bar.get_or_insert_with(|| bar(width, 0));
+            let bar = self.bar.get_or_insert_with(|| new_bar(width, 0));
             bar.set_length(step.total.unwrap_or(0));
             bar.set_prefix(step.words());
             bar.set_position(step.done);
             bar.set_message(amount);
         } else if step.total == Some(step.done) && step.unit == "bytes" {
-            self.line(&format!("downloaded the dataset ({amount})"));
-        } else if step.unit == "s" && step.total.is_none() && (step.done == 0 || self.last_line.elapsed() >= PLAIN_BEAT) {
+            self.print_line(&format!("downloaded the dataset ({amount})"));
+        } else if step.unit == "s" && step.total.is_none() && (step.done == 0 || self.last_line.elapsed() >= PLAIN_INTERVAL) {
             self.last_line = Instant::now();
             let so_far = if step.done == 0 { String::new() } else { format!(", {amount}") };
-            self.line(&(step.words() + &so_far));
+            self.print_line(&(step.words() + &so_far));
         }
         if step.total == Some(step.done) {
-            self.clear();
+            self.remove_bar();
         }
     }
 
-    /// A line above the bar.
-    fn line(&mut self, text: &str) {
+    /// Prints a line above the bar.
+    fn print_line(&mut self, text: &str) {
         match &self.bar {
-            Some(bar) => bar.suspend(|| self.terminal.say(text)),
-            None => self.terminal.say(text),
+            Some(bar) => bar.suspend(|| self.terminal.status(text)),
+            None => self.terminal.status(text),
         }
     }
 
-    fn clear(&mut self) {
+    fn remove_bar(&mut self) {
         if let Some(bar) = self.bar.take() {
             bar.finish_and_clear();
         }
     }
 }
 
-impl Show for Display<'_, '_> {
-    fn see(&mut self, event: &Event) {
+impl Display for LineDisplay<'_, '_> {
+    fn show(&mut self, event: &Event) {
         match event {
-            Event::Preparing(step) => self.prepare(step),
-            Event::CaseStarted { total, seconds, .. } => self.begin(title(event), total.unwrap_or(0), *seconds),
-            Event::Progress(progress) => self.progress(progress),
-            Event::CaseEnded(_) => self.clear(),
+            Event::Preparing(step) => self.update_preparation(step),
+            Event::CaseStarted { total, seconds, .. } => self.start_round(round_title(event), total.unwrap_or(0), *seconds),
+            Event::Progress(progress) => self.update_round(progress),
+            Event::CaseEnded(_) => self.remove_bar(),
             _ => {}
         }
-        said(event, &self.title).iter().for_each(|text| self.line(text));
+        permanent_line(event, &self.title).iter().for_each(|text| self.print_line(text));
     }
 
-    fn end(&mut self) {
-        self.clear();
+    fn finish(&mut self) {
+        self.remove_bar();
     }
 }
 
-/// `[2/12] CASE` of a round that begins; empty for every other event.
-pub fn title(event: &Event) -> String {
+/// `[2/12] CASE` of a round that starts; empty for other events.
+pub fn round_title(event: &Event) -> String {
     match event {
         Event::CaseStarted { case, part, parts, .. } => format!("[{}/{parts}] {}", part + 1, plain(case)),
         _ => String::new(),
     }
 }
 
-/// What stays said of an event when the display has moved on; None where nothing does. `title`: of the round that runs.
-pub fn said(event: &Event, title: &str) -> Option<String> {
+/// The permanent line of an event, if it has one. `title`: of the current round.
+pub fn permanent_line(event: &Event, title: &str) -> Option<String> {
     match event {
         Event::Folder(path) => Some(format!("run folder: {}", path.display())),
-        // A round that was cut short has nothing left to wait for.
-        Event::CaseEnded(last) => Some(format!("{title}  {}", words(&Progress { left_s: None, ..last.clone() }, usize::MAX))),
+        // An interrupted round has no time left.
+        Event::CaseEnded(last) => {
+            Some(format!("{title}  {}", format_progress(&Progress { left_s: None, ..last.clone() }, usize::MAX)))
+        }
         Event::Note(note) => Some(format!("note: {}", plain(note))),
         Event::Ending(Ending::Aborted(lost)) => Some(plain(&format!("`{}`: {lost}", lost.expr))),
-        Event::Ending(Ending::Saturated(seen)) => Some(plain(&seen.to_string())),
+        Event::Ending(Ending::Saturated(saturated)) => Some(plain(&saturated.to_string())),
         Event::Ending(Ending::TargetLost(lost)) => Some(plain(&lost.to_string())),
         Event::Ending(Ending::AllFailed(failed)) => Some(plain(&failed.to_string())),
         Event::Stopping(Level::Now) => {
-            Some("stopping at once: requests in flight are given up, what there is gets saved".to_owned())
+            Some("stopping now: requests in flight are cancelled, results so far are saved".to_owned())
         }
         Event::Stopping(_) => {
-            Some("stopping: no new requests; those in flight get their grace (again to stop at once)".to_owned())
+            Some("stopping: no new requests; waiting for requests in flight (Ctrl-C again to stop now)".to_owned())
         }
         Event::Preparing(_) | Event::CaseStarted { .. } | Event::Progress(_) | Event::Probed { .. } | Event::Done => None,
     }
 }
 
 /// Columns of the bar itself.
-const BAR: usize = 24;
-/// Columns left free at the end of a line: some terminals begin a new one when the last is written.
-const SPARE: usize = 1;
+const BAR_COLUMNS: usize = 24;
+/// Free columns at the end of a line: some terminals wrap when the last one is written.
+const SPARE_COLUMNS: usize = 1;
 
-fn bar(width: usize, length: u64) -> ProgressBar {
+fn new_bar(width: usize, length: u64) -> ProgressBar {
     let bar = ProgressBar::with_draw_target(Some(length), ProgressDrawTarget::stderr_with_hz(8));
     let template = match width {
         150.. => "{prefix} {bar:24.cyan/dim} {msg}",
         NARROW.. => "{prefix}\n{bar:24.cyan/dim} {msg}",
         _ => "{bar:24.cyan/dim} {prefix}\n{msg}",
     };
-    // The template is a constant that indicatif accepts; were it not, its own default would do.
+    // The template is valid, so the default style is never used.
     bar.with_style(ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar()).progress_chars("━━─"))
 }
 
-/// Below so many columns the figures have a line to themselves.
+/// Below this width, the numbers have a separate line.
 const NARROW: usize = 112;
 
-/// Columns for the figures beside what else stands in their line.
-fn room(width: usize, title: &str) -> usize {
+/// Columns for the numbers besides the rest of their line.
+fn message_columns(width: usize, title: &str) -> usize {
     let taken = match width {
-        150.. => BAR + 2 + title.chars().count(),
-        NARROW.. => BAR + 1,
+        150.. => BAR_COLUMNS + 2 + title.chars().count(),
+        NARROW.. => BAR_COLUMNS + 1,
         _ => 0,
     };
-    width.saturating_sub(taken + SPARE)
+    width.saturating_sub(taken + SPARE_COLUMNS)
 }
 
-/// Tokens are content events here, a lower bound: `120/200  8 in flight  41.2 req/s  ~1.3k tok/s  TTFT p50 12 ms p99 40 ms  0 errors  3 s left`; what matters least is left
-/// out where `room` is short.
-fn words(progress: &Progress, room: usize) -> String {
+/// `120/200  8 in flight  41.2 req/s  ~1.3k tok/s  TTFT p50 12 ms p99 40 ms  0 errors  3 s left`. Tokens are content events, a
+/// lower bound. The least important items are omitted to fit into `columns`.
+fn format_progress(progress: &Progress, columns: usize) -> String {
     let total = progress.total.filter(|total| progress.done <= *total).map_or(String::new(), |total| format!("/{total}"));
     let ttft = |(p50, p99)| format!("TTFT p50 {p50:.0} ms p99 {p99:.0} ms");
     let tokens = match progress.tokens_per_s {
         rate if rate >= 10_000.0 => format!("{:.1}k", rate / 1000.0),
         rate => format!("{rate:.0}"),
     };
-    let errors = if progress.errors == 1 { "error" } else { "errors" };
     let left = progress.left_s.filter(|left| *left >= 0.5).map(|left| format!("{left:.0} s left"));
-    let pieces = [
+    // With the rank of omission: the highest goes first, 0 stays.
+    let items = [
         (0, Some(format!("{}{total}", progress.done))),
         (4, Some(format!("{} in flight", progress.in_flight))),
         (5, Some(format!("{:.1} req/s", progress.rate))),
         (3, Some(format!("~{tokens} tok/s"))),
         (2, progress.ttft_ms_p50.zip(progress.ttft_ms_p99).map(ttft)),
-        (0, Some(format!("{} {errors}", progress.errors))),
+        (0, Some(plural(progress.errors as usize, "error"))),
         (1, left),
     ];
-    let mut pieces: Vec<(u8, String)> = pieces.into_iter().filter_map(|(rank, text)| Some((rank, text?))).collect();
-    let line = |pieces: &[(u8, String)]| pieces.iter().map(|(_, text)| text.as_str()).collect::<Vec<_>>().join("  ");
-    while line(&pieces).chars().count() > room {
-        let Some(last) = pieces.iter().map(|(rank, _)| *rank).max().filter(|rank| *rank > 0) else { break };
-        pieces.retain(|(rank, _)| *rank != last);
+    let mut items: Vec<(u8, String)> = items.into_iter().filter_map(|(rank, text)| Some((rank, text?))).collect();
+    let line = |items: &[(u8, String)]| items.iter().map(|(_, text)| text.as_str()).collect::<Vec<_>>().join("  ");
+    while line(&items).chars().count() > columns {
+        let Some(highest) = items.iter().map(|(rank, _)| *rank).max().filter(|rank| *rank > 0) else { break };
+        items.retain(|(rank, _)| *rank != highest);
     }
-    line(&pieces)
+    line(&items)
 }
 
 #[cfg(test)]
@@ -335,15 +338,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_case_of_any_name_moves_no_cursor() {
+    fn control_characters_in_case_names_are_removed() {
         let case = "a\u{1b}[2J\nb\u{7}".to_owned();
-        let begun = Event::CaseStarted { case: case.clone(), round: 0, part: 0, parts: 2, total: None, seconds: None };
-        assert_eq!(title(&begun), "[1/2] a [2J b");
-        assert_eq!(said(&Event::Note(format!("`{case}` drifts")), "").unwrap(), "note: `a [2J b ` drifts");
+        let started = Event::CaseStarted { case: case.clone(), round: 0, part: 0, parts: 2, total: None, seconds: None };
+        assert_eq!(round_title(&started), "[1/2] a [2J b");
+        assert_eq!(permanent_line(&Event::Note(format!("`{case}` drifts")), "").unwrap(), "note: `a [2J b ` drifts");
     }
 
     #[test]
-    fn a_line_of_progress_says_all_that_is_known() {
+    fn a_progress_line_has_all_known_values() {
         let mut progress = Progress {
             done: 120,
             total: Some(200),
@@ -353,19 +356,19 @@ mod tests {
             tokens_per_s: 12_345.0,
             ..Progress::default()
         };
-        assert_eq!(words(&progress, usize::MAX), "120/200  8 in flight  41.2 req/s  ~12.3k tok/s  1 error");
+        assert_eq!(format_progress(&progress, usize::MAX), "120/200  8 in flight  41.2 req/s  ~12.3k tok/s  1 error");
         progress.ttft_ms_p50 = Some(12.2);
         progress.ttft_ms_p99 = Some(40.0);
         progress.left_s = Some(3.0);
         progress.total = None;
         let all = "120  8 in flight  41.2 req/s  ~12.3k tok/s  TTFT p50 12 ms p99 40 ms  1 error  3 s left";
-        assert_eq!(words(&progress, all.len()), all);
+        assert_eq!(format_progress(&progress, all.len()), all);
         progress.total = Some(100);
-        assert_eq!(words(&progress, all.len()), all, "a warm-up by time sends more than was counted");
+        assert_eq!(format_progress(&progress, all.len()), all, "a warm-up by time sends more than was counted");
     }
 
     #[test]
-    fn a_short_line_keeps_what_matters_most() {
+    fn a_narrow_line_keeps_the_most_important_values() {
         let progress = Progress {
             done: 12_345,
             total: Some(20_000),
@@ -378,13 +381,13 @@ mod tests {
             left_s: Some(123.0),
             ..Progress::default()
         };
-        let at = |width: usize| words(&progress, room(width, "[1/1] base"));
+        let at = |width: usize| format_progress(&progress, message_columns(width, "[1/1] base"));
         assert_eq!(at(76), "12345/20000  TTFT p50 1234 ms p99 5678 ms  17 errors  123 s left");
         assert_eq!(at(81), "12345/20000  ~12.3k tok/s  TTFT p50 1234 ms p99 5678 ms  17 errors  123 s left");
         assert_eq!(at(50), "12345/20000  17 errors  123 s left");
         assert_eq!(at(10), "12345/20000  17 errors");
         for width in 40..200 {
-            let taken = width - room(width, "[1/1] base") - SPARE;
+            let taken = width - message_columns(width, "[1/1] base") - SPARE_COLUMNS;
             assert!(taken + at(width).chars().count() < width, "{width}: {}", at(width));
         }
     }

@@ -1,9 +1,9 @@
-//! `llmscen report`: a run again, from its stored rows.
+//! `llmscen report`: rebuilds the reports of a run from its stored records.
 
 use crate::cli::args::ReportArgs;
 use crate::cli::exit::Exit;
-use crate::cli::load_scenarios::{load_judges, load_stored, note_unchecked};
-use crate::cli::output::{Summary, show};
+use crate::cli::load_scenarios::{load_slo_override, load_stored, note_unchecked};
+use crate::cli::output::{Summary, print_report};
 use crate::cli::run::exit_of;
 use crate::cli::terminal::Terminal;
 use crate::run::error::RunError;
@@ -13,9 +13,9 @@ use crate::run::outputs::summarize::summarize;
 use crate::run::outputs::{publish, render};
 use crate::store::{RunDir, journal};
 use crate::tracking::{RunSummary, send_to_trackers};
-use llmscen_core::check::{VERDICT_RULES, Verdict};
+use llmscen_core::check::VERDICT_RULES;
 use llmscen_core::manifest::Manifest;
-use llmscen_core::plan::{Case, Plan};
+use llmscen_core::plan::Plan;
 use llmscen_core::report::Report;
 use llmscen_report::Inconclusive;
 use serde_json::Value;
@@ -23,7 +23,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 pub fn report(args: &ReportArgs, env: &BTreeMap<String, String>, terminal: &mut Terminal) -> Exit {
-    // The report of a run that goes on would take its place.
+    // The claim fails if the run is still in progress.
     let folder = match RunDir::open(&args.folder).and_then(RunDir::claim) {
         Ok(folder) => folder,
         Err(error) => {
@@ -35,92 +35,97 @@ pub fn report(args: &ReportArgs, env: &BTreeMap<String, String>, terminal: &mut 
     note_unchecked(&folder, terminal);
     let Some(mut plan) = load_stored(&stored, env, terminal) else { return Exit::Scenario };
     let folder = folder.with_redactor(redactor(&plan));
-    args.compat.add_to(&mut plan);
-    let judges = match &args.slo {
-        Some(path) => match load_judges(path, &stored, env, terminal) {
-            Some(plan) => Some(Judges { path, plan }),
+    args.results.compat.add_to(&mut plan);
+    let slo = match &args.slo {
+        Some(path) => match load_slo_override(path, &stored, env, terminal) {
+            Some(plan) => Some(SloOverride { path, plan }),
             None => return Exit::Scenario,
         },
         None => None,
     };
-    if let Some(Judges { path, .. }) =
-        judges.as_ref().filter(|judges| judges.plan.cases.iter().all(|case| case.checks.is_empty()))
-    {
-        terminal.error(&format!("{} defines no `slo`", path.display()));
+    if let Some(slo) = slo.as_ref().filter(|slo| slo.plan.cases.iter().all(|case| case.checks.is_empty())) {
+        terminal.error(&format!("{} defines no `slo`", slo.path.display()));
         return Exit::Scenario;
     }
-    let summary = match Summary::open(args.show.summary.as_deref(), env, terminal) {
+    let summary = match Summary::open(args.results.summary.as_deref(), env, terminal) {
         Ok(summary) => summary,
         Err(exit) => return exit,
     };
-    match again(&mut plan, &folder, judges.as_ref(), args.inconclusive.in_junit()) {
+    match rebuild_report(&mut plan, &folder, slo.as_ref(), args.results.inconclusive.junit_result()) {
         Ok(report) => {
-            show(&report, args.show.format, terminal);
+            print_report(&report, args.results.format, terminal);
             let changed = report.manifest.notes.iter().filter(|note| note.starts_with(RULES_CHANGED));
-            changed.for_each(|note| terminal.say(note));
+            changed.for_each(|note| terminal.status(note));
             if args.track {
-                track_run(&plan, &report, folder.path(), terminal);
+                upload_to_trackers(&plan, &report, folder.path(), terminal);
             }
-            terminal.say(&format!("report: {}", folder.path().join("report.md").display()));
-            summary.add(&report, folder.path(), terminal);
-            exit_of(&report, args.inconclusive)
+            terminal.status(&format!("report: {}", folder.path().join("report.md").display()));
+            summary.append(&report, folder.path(), terminal);
+            exit_of(&report, args.results.inconclusive)
         }
-        Err(Refused::Judges(why)) => {
+        Err(Failure::SloMismatch(why)) => {
             terminal.error(&why);
             Exit::Scenario
         }
-        Err(Refused::Run(error)) => {
+        Err(Failure::Run(error)) => {
             terminal.error(&error.to_string());
             if error.is_of_stored_file() { Exit::Scenario } else { Exit::Error }
         }
     }
 }
 
-/// The scenario whose limits are used instead.
-struct Judges<'a> {
+/// The objectives of `--slo`.
+struct SloOverride<'a> {
     path: &'a Path,
     plan: Plan,
 }
 
 /// Why there is no report.
-enum Refused {
-    /// The scenario of `--slo` does not fit the run.
-    Judges(String),
-    /// Something else.
+enum Failure {
+    /// The objectives of `--slo` do not fit the run.
+    SloMismatch(String),
     Run(RunError),
 }
 
-impl<E: Into<RunError>> From<E> for Refused {
-    fn from(error: E) -> Refused {
-        Refused::Run(error.into())
+impl<E: Into<RunError>> From<E> for Failure {
+    fn from(error: E) -> Failure {
+        Failure::Run(error.into())
     }
 }
 
-/// A killed run is brought to its end: its rows are written as tables. A whole one is only rendered again.
-fn again(plan: &mut Plan, folder: &RunDir, judges: Option<&Judges<'_>>, inconclusive: Inconclusive) -> Result<Report, Refused> {
-    let killed = !folder.is_complete()?;
+/// Completes an interrupted run, whose tables are not written yet; renders a complete one again.
+fn rebuild_report(
+    plan: &mut Plan,
+    folder: &RunDir,
+    slo: Option<&SloOverride<'_>>,
+    inconclusive: Inconclusive,
+) -> Result<Report, Failure> {
+    let interrupted = !folder.is_complete()?;
     let (table, manifest) = recover(plan, folder)?;
-    let report = match killed {
+    let report = match interrupted {
         true => publish(plan, &table, &manifest, folder, inconclusive)?,
         false => summarize(plan, &table, &manifest),
     };
     if !folder.is_sealed() {
         folder.seal()?;
     }
-    // Where a crash left it behind.
+    // A crash may have left the journal behind.
     folder.remove(journal::FILE)?;
-    let report = match judges {
-        // What is stored stays the run's own: only this report is told by whom it is judged.
-        Some(judges) => {
-            judge_by(plan, judges, &manifest).map_err(Refused::Judges)?;
+    let report = match slo {
+        // The stored run keeps its objectives: only this report uses others.
+        Some(slo) => {
+            replace_objectives(plan, slo, &manifest).map_err(Failure::SloMismatch)?;
             let mut report = summarize(plan, &table, &manifest);
-            report.manifest.notes.push(judged_by(judges.path));
+            report
+                .manifest
+                .notes
+                .push(format!("judged against `slo` from `{}` (--slo), not from the original scenario", slo.path.display()));
             report
         }
-        None if killed => return Ok(report),
+        None if interrupted => return Ok(report),
         None => {
             let mut report = report;
-            report.manifest.notes.extend(changed_verdicts(folder, &report));
+            report.manifest.notes.extend(describe_changed_verdicts(folder, &report));
             report
         }
     };
@@ -128,86 +133,88 @@ fn again(plan: &mut Plan, folder: &RunDir, judges: Option<&Judges<'_>>, inconclu
     Ok(report)
 }
 
-/// How the verdicts begin that changed with the rules.
+/// Prefix of the note about changed verdicts.
 const RULES_CHANGED: &str = "the verdict rules changed since this run";
-/// Changed verdicts that are named.
-const NAMED: usize = 5;
+/// Changed verdicts that the note lists.
+const MAX_LISTED: usize = 5;
 
-/// Which stored verdicts differ because they follow older rules; None where none do.
-fn changed_verdicts(folder: &RunDir, report: &Report) -> Option<String> {
+/// A note about stored verdicts that differ because the verdict rules changed.
+fn describe_changed_verdicts(folder: &RunDir, report: &Report) -> Option<String> {
     let stored: Value = serde_json::from_slice(&folder.read("results.json").ok()?).ok()?;
     let rules = stored.get("verdict_rules").and_then(Value::as_u64).unwrap_or(1);
-    let list = |of: &Value, name: &str| of.get(name).and_then(Value::as_array).cloned().unwrap_or_default();
-    let word = |of: &Value, name: &str| of.get(name).and_then(Value::as_str).map(str::to_owned);
-    let cases = list(&stored, "cases");
-    let changed = report.cases.iter().flat_map(|case| {
-        let old = cases.iter().find(|old| word(old, "id").as_deref() == Some(&case.id)).map(|old| list(old, "slo"));
-        let differs = |(verdict, old): (&Verdict, Value)| {
-            let before = word(&old, "verdict")?;
-            let (same, now) = (word(&old, "expr")? == verdict.check.expr, verdict.ruling.name());
-            (same && before != now).then(|| format!("`{}` of `{}` was {before} and is {now}", verdict.check.expr, case.id))
-        };
-        case.verdicts.iter().zip(old.unwrap_or_default()).filter_map(differs).collect::<Vec<_>>()
-    });
-    let changed: Vec<String> = changed.collect();
-    let more = match changed.len().saturating_sub(NAMED) {
+    if rules >= VERDICT_RULES {
+        return None;
+    }
+    let mut changed = Vec::new();
+    for case in &report.cases {
+        let stored_cases = array(&stored, "cases");
+        let Some(old) = stored_cases.iter().find(|old| text(old, "id") == Some(&case.id)) else { continue };
+        for (verdict, old) in case.verdicts.iter().zip(array(old, "slo")) {
+            let (Some(expr), Some(before)) = (text(old, "expr"), text(old, "verdict")) else { continue };
+            let now = verdict.ruling.name();
+            if expr == verdict.check.expr && before != now {
+                changed.push(format!("`{expr}` of `{}` was {before} and is {now}", case.id));
+            }
+        }
+    }
+    if changed.is_empty() {
+        return None;
+    }
+    let more = match changed.len().saturating_sub(MAX_LISTED) {
         0 => String::new(),
         more => format!(" and {more} more"),
     };
-    let named: Vec<&str> = changed.iter().take(NAMED).map(String::as_str).collect();
-    (rules < VERDICT_RULES && !changed.is_empty()).then(|| format!("{RULES_CHANGED}: {}{more}", named.join(", ")))
+    changed.truncate(MAX_LISTED);
+    Some(format!("{RULES_CHANGED}: {}{more}", changed.join(", ")))
 }
 
-fn judged_by(path: &Path) -> String {
-    format!("judged against `slo` from `{}` (--slo), not from the original scenario", path.display())
+fn array<'a>(object: &'a Value, key: &str) -> &'a [Value] {
+    object.get(key).and_then(Value::as_array).map_or(&[], Vec::as_slice)
 }
 
-/// Takes the other scenario's assertions for the cases of the same id, or for all cases where it has only one. Cases that never
-/// ran need none.
-fn judge_by(plan: &mut Plan, judges: &Judges<'_>, manifest: &Manifest) -> Result<(), String> {
-    let others = &judges.plan.cases;
-    let ran = |case: &Case| manifest.parts.iter().any(|part| part.case == case.id);
+fn text<'a>(object: &'a Value, key: &str) -> Option<&'a str> {
+    object.get(key).and_then(Value::as_str)
+}
+
+/// Replaces the objectives of each case with those of the other scenario's case of the same id, or of its only case. Cases that
+/// never ran need none.
+fn replace_objectives(plan: &mut Plan, slo: &SloOverride<'_>, manifest: &Manifest) -> Result<(), String> {
+    let others = &slo.plan.cases;
+    let file = slo.path.display();
     for case in plan.cases.iter_mut() {
-        let same = others.iter().find(|other| other.id == case.id);
-        let only = others.first().filter(|_| others.len() == 1);
-        match same.or(only) {
-            Some(other) => {
-                // What a limit is relative to belongs to one case, and is no measure for another one or for a stage.
-                let staged = !other.load.shape.stages().is_empty();
-                let foreign = same.is_none() || !staged && !case.load.shape.stages().is_empty();
-                if let Some(check) = other.checks.iter().find(|check| foreign && check.relative.is_some()) {
-                    return Err(format!(
-                        "{}: `{}` is relative to what is known of `{}`, and cannot judge `{}`; give it the same matrix and load",
-                        judges.path.display(),
-                        check.expr,
-                        other.id,
-                        case.id
-                    ));
-                }
-                case.checks = other.checks.clone();
-                // Limits that know of no stages are about each of them, too.
-                case.stage_checks = if staged { other.stage_checks.clone() } else { other.checks.clone() };
+        let same_id = others.iter().find(|other| other.id == case.id);
+        let Some(other) = same_id.or(others.first().filter(|_| others.len() == 1)) else {
+            if !manifest.parts.iter().any(|part| part.case == case.id) {
+                continue;
             }
-            None if ran(case) => {
-                let known = others.iter().map(|other| other.id.as_str()).collect::<Vec<_>>().join("  ");
-                return Err(format!(
-                    "{} has no case `{}`, which the run has; it has: {known}. Give it the same matrix, or one case whose limits \
-                     are about every case",
-                    judges.path.display(),
-                    case.id
-                ));
-            }
-            None => {}
+            let available = others.iter().map(|other| other.id.as_str()).collect::<Vec<_>>().join("  ");
+            return Err(format!(
+                "{file} has no case `{}` of the run; it has: {available}. Use the same matrix, or a single case for all",
+                case.id
+            ));
+        };
+        // A relative objective belongs to one case, and cannot judge another case or the stages of a load.
+        let has_stages = !other.load.shape.stages().is_empty();
+        let is_foreign = same_id.is_none() || !has_stages && !case.load.shape.stages().is_empty();
+        if let Some(check) = other.checks.iter().find(|check| is_foreign && check.relative.is_some()) {
+            return Err(format!(
+                "{file}: `{}` is relative to values of `{}` and cannot judge `{}`; use the same matrix and load",
+                check.expr, other.id, case.id
+            ));
         }
+        case.checks = other.checks.clone();
+        // Objectives of a load without stages apply to each stage, too.
+        case.stage_checks = if has_stages { other.stage_checks.clone() } else { other.checks.clone() };
     }
     Ok(())
 }
 
-/// Tells them of a run. One that does not listen is said, and changes nothing else.
-pub fn track_run(plan: &Plan, report: &Report, folder: &Path, terminal: &mut Terminal) {
-    for told in send_to_trackers(&plan.report.track, &RunSummary::new(plan, report).redacted(&redactor(plan)), folder) {
-        match told {
-            Ok(place) => terminal.say(&format!("tracked: {place}")),
+/// Uploads the results to trackers. A failed upload is a warning.
+pub fn upload_to_trackers(plan: &Plan, report: &Report, folder: &Path, terminal: &mut Terminal) {
+    let summary = RunSummary::new(plan, report).redacted(&redactor(plan));
+    for result in send_to_trackers(&plan.report.track, &summary, folder) {
+        match result {
+            Ok(location) => terminal.status(&format!("tracked: {location}")),
             Err(error) => terminal.warn(&error.to_string()),
         }
     }

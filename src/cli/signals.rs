@@ -1,4 +1,4 @@
-//! Ctrl-C, SIGTERM and the end of the terminal (SIGHUP) press the run's switch.
+//! Ctrl-C, SIGTERM and SIGHUP (closed terminal) stop the run.
 
 use crate::cli::exit::Exit;
 use crate::cli::live::leave;
@@ -9,38 +9,38 @@ use std::io::{Write, stderr};
 use std::sync::mpsc;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-/// Listens on a thread of its own until the process ends. The first signal drains, the second one stops at once, and the third
-/// one ends the process, whatever it waits for. A closed terminal sends SIGHUP twice (the system and the shell), so that one
-/// only drains.
+/// Listens on a separate thread until the process ends. The first signal drains, the second one stops at once, and the third one
+/// ends the process. A closed terminal sends SIGHUP twice (from the system and the shell), so SIGHUP only drains.
 pub fn listen(stop: Stop, events: mpsc::Sender<Event>) -> std::io::Result<()> {
     panics::set_switch(&stop);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build()?;
     let guard = runtime.enter();
-    let (mut interrupt, mut terminate) = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let mut terminate = signal(SignalKind::terminate())?;
     let mut hangup = if ignores_hangup() { None } else { Some(signal(SignalKind::hangup())?) };
     drop(guard);
     let wait = async move {
         loop {
-            let heard = tokio::select! {
-                heard = interrupt.recv() => heard,
-                heard = terminate.recv() => heard,
-                heard = recv(&mut hangup) => match stop.level() {
-                    Level::Run => heard,
+            let signal = tokio::select! {
+                signal = interrupt.recv() => signal,
+                signal = terminate.recv() => signal,
+                signal = receive(&mut hangup) => match stop.level() {
+                    Level::Run => signal,
                     _ => continue,
                 },
-                words = panics::stuck() => {
+                panic = panics::stuck() => {
                     leave();
                     // `eprintln!` would panic where stderr is gone.
-                    let _ = writeln!(stderr(), "error: {words}, and the run does not end; `llmscen report` reports what was measured so far");
+                    let _ = writeln!(stderr(), "error: {panic}, and the run does not end; results so far are saved: llmscen report RUN_DIR");
                     std::process::exit(Exit::Error.code().into());
                 }
             };
-            if heard.is_none() {
+            if signal.is_none() {
                 return;
             }
             if stop.level() == Level::Now {
                 leave();
-                let _ = writeln!(stderr(), "ended at once; `llmscen report` reports what was measured so far");
+                let _ = writeln!(stderr(), "stopped; results so far are saved: llmscen report RUN_DIR");
                 std::process::exit(Exit::Interrupted.code().into());
             }
             stop.press();
@@ -51,14 +51,14 @@ pub fn listen(stop: Stop, events: mpsc::Sender<Event>) -> std::io::Result<()> {
     Ok(())
 }
 
-async fn recv(signal: &mut Option<Signal>) -> Option<()> {
+async fn receive(signal: &mut Option<Signal>) -> Option<()> {
     match signal {
         Some(signal) => signal.recv().await,
         None => std::future::pending().await,
     }
 }
 
-/// Whether the process was started so that it outlives its terminal, as `nohup` does. Known on Linux only.
+/// Whether SIGHUP is ignored, as `nohup` does (Linux only).
 fn ignores_hangup() -> bool {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let ignored = status.lines().find_map(|line| u64::from_str_radix(line.strip_prefix("SigIgn:")?.trim(), 16).ok());

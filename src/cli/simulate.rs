@@ -1,4 +1,4 @@
-//! `llmscen simulate`: the built-in server on a port, until a signal ends it.
+//! `llmscen simulate`: the built-in simulated server, until a signal.
 
 use crate::cli::args::SimulateArgs;
 use crate::cli::exit::Exit;
@@ -16,20 +16,20 @@ use std::path::Path;
 use std::sync::mpsc;
 use std::time::Instant;
 
-/// Stands in where no scenario is given, so that `--set` works on it.
-const BARE: &str = "version: 1\nname: simulate\ntarget: { api: simulator }\ndataset: { kind: prompt, text: x }\nload: { concurrency: 1, requests: 1 }\n";
+/// The scenario of a command without one, so that `--set` works.
+const DEFAULT_SCENARIO: &str = "version: 1\nname: simulate\ntarget: { api: simulator }\ndataset: { kind: prompt, text: x }\nload: { concurrency: 1, requests: 1 }\n";
 
 pub fn simulate(args: &SimulateArgs, env: &BTreeMap<String, String>, terminal: &mut Terminal) -> Exit {
-    let Some((config, seed)) = configuration(args, env, terminal) else { return Exit::Scenario };
-    // Opened first: a path that cannot be written is said now, not when everything has been served.
-    let record = match args.truth.as_deref().map(create).transpose() {
-        Ok(record) => record,
+    let Some((config, seed)) = load_config(args, env, terminal) else { return Exit::Scenario };
+    // Opened first, so that an invalid path is an error before anything is served.
+    let truth_file = match args.truth.as_deref().map(create_file).transpose() {
+        Ok(file) => file,
         Err(why) => {
             terminal.error(&why);
             return Exit::Scenario;
         }
     };
-    let truth = if record.is_some() { Truth::since(Instant::now()) } else { Truth::off() };
+    let truth = if truth_file.is_some() { Truth::since(Instant::now()) } else { Truth::off() };
     let server = match llmscen_simulator::start(&config, seed, args.listen, truth) {
         Ok(server) => server,
         Err(error) => {
@@ -37,29 +37,29 @@ pub fn simulate(args: &SimulateArgs, env: &BTreeMap<String, String>, terminal: &
             return Exit::Error;
         }
     };
-    terminal.say("the simulator is listening (Ctrl-C ends it)");
-    terminal.data(&format!("http://{}\n", server.addr()));
+    terminal.status("the simulator is listening (Ctrl-C to stop)");
+    terminal.print(&format!("http://{}\n", server.addr()));
     let stop = Stop::default();
-    let (events, heard) = mpsc::channel();
+    let (events, inbox) = mpsc::channel();
     if let Err(error) = crate::cli::signals::listen(stop.clone(), events) {
         terminal.error(&format!("cannot listen for signals: {error}"));
         return Exit::Error;
     }
-    while stop.level() == Level::Run && heard.recv().is_ok() {}
-    record.map_or(Exit::Pass, |file| write_truth(&server, file, terminal))
+    while stop.level() == Level::Run && inbox.recv().is_ok() {}
+    truth_file.map_or(Exit::Pass, |file| write_truth(&server, file, terminal))
 }
 
-fn create(path: &Path) -> Result<File, String> {
+fn create_file(path: &Path) -> Result<File, String> {
     File::create(path).map_err(|error| format!("cannot write {}: {error}", path.display()))
 }
 
-fn configuration(args: &SimulateArgs, env: &BTreeMap<String, String>, terminal: &mut Terminal) -> Option<(Simulator, Seed)> {
-    let text = args.scenario.is_none().then(|| BARE.to_owned());
+fn load_config(args: &SimulateArgs, env: &BTreeMap<String, String>, terminal: &mut Terminal) -> Option<(Simulator, Seed)> {
+    let text = args.scenario.is_none().then(|| DEFAULT_SCENARIO.to_owned());
     let path = args.scenario.as_deref().unwrap_or(Path::new("simulate.yaml"));
     let plan = match llmscen_scenario::load(&Input { path, text, env, set: &args.set }) {
         Ok(loaded) => loaded.plan,
         Err(faults) => {
-            terminal.complain(&faults.render(terminal.err_color, terminal.width));
+            terminal.diagnostic(&faults.render(terminal.err_color, terminal.width));
             return None;
         }
     };
@@ -77,7 +77,7 @@ fn write_truth(server: &llmscen_simulator::Running, file: File, terminal: &mut T
     match write_jsonl(&server.truth().all(), std::io::BufWriter::new(file)) {
         Ok(()) => Exit::Pass,
         Err(error) => {
-            terminal.error(&format!("cannot write what was served: {error}"));
+            terminal.error(&format!("cannot write the file of --truth: {error}"));
             Exit::Error
         }
     }

@@ -1,6 +1,6 @@
-//! The two streams, and what may be written to them.
+//! stdout and stderr: colors, width, redaction, and escapes.
 
-use crate::cli::args::Look;
+use crate::cli::args::OutputArgs;
 use crate::run::execution::redactor;
 use llmscen_core::foreign::{escaped, escaped_in_json};
 use llmscen_core::plan::Plan;
@@ -9,156 +9,157 @@ use llmscen_scenario::Warning;
 use std::collections::BTreeMap;
 use std::io::Write;
 
-/// Columns where the terminal does not tell.
-const WIDTH: usize = 100;
+/// Columns if the width of the terminal is unknown.
+const DEFAULT_WIDTH: usize = 100;
 
 /// stdout for data, stderr for everything else.
 pub struct Terminal<'a> {
     out: &'a mut (dyn Write + Send),
     err: &'a mut (dyn Write + Send),
-    /// Say nothing but errors.
+    /// Print errors only.
     pub quiet: bool,
-    /// Colours on stdout.
+    /// Colors on stdout.
     pub out_color: bool,
-    /// Colours on stderr.
+    /// Colors on stderr.
     pub err_color: bool,
-    /// stderr is a terminal: live display is possible.
+    /// stderr is a terminal that supports a live display.
     pub live: bool,
     /// Columns.
     pub width: usize,
-    /// What goes to stderr are JSON lines, for a program that reads them.
+    /// stderr consists of JSON lines for a program.
     pub json: bool,
     /// Something was written to stdout.
-    pub begun: bool,
+    pub has_output: bool,
+    /// Whether stdout and stderr are terminals.
     terminals: (bool, bool),
-    /// `COLUMNS` says how wide it is.
-    told: bool,
-    /// Strikes the secrets of the scenarios that were read.
+    /// `COLUMNS` sets the width.
+    fixed_width: bool,
+    /// Removes the secrets of all loaded scenarios.
     redactor: Redactor,
 }
 
 impl<'a> Terminal<'a> {
-    /// Streams with the look that flags and environment (`NO_COLOR`, `COLUMNS`, `TERM=dumb`) ask for.
+    /// Configures the streams from flags and environment (`NO_COLOR`, `COLUMNS`, `TERM=dumb`).
     pub fn new(
         out: &'a mut (dyn Write + Send),
         err: &'a mut (dyn Write + Send),
         terminals: (bool, bool),
         env: &BTreeMap<String, String>,
-        look: &Look,
+        args: &OutputArgs,
     ) -> Terminal<'a> {
-        let set = |name: &str| env.get(name).is_some_and(|value| !value.is_empty());
+        let is_set = |name: &str| env.get(name).is_some_and(|value| !value.is_empty());
         let dumb = env.get("TERM").is_some_and(|term| term == "dumb");
-        let color = !look.no_color && !set("NO_COLOR") && !dumb;
-        let told = env.get("COLUMNS").and_then(|columns| columns.parse().ok());
+        let color = !args.no_color && !is_set("NO_COLOR") && !dumb;
+        let columns = env.get("COLUMNS").and_then(|columns| columns.parse().ok());
         let size = if terminals.0 || terminals.1 { terminal_columns() } else { None };
         Terminal {
             out,
             err,
-            quiet: look.quiet,
+            quiet: args.quiet,
             out_color: color && terminals.0,
             err_color: color && terminals.1,
-            live: terminals.1 && !dumb && !look.quiet,
-            width: told.or(size).unwrap_or(WIDTH),
+            live: terminals.1 && !dumb && !args.quiet,
+            width: columns.or(size).unwrap_or(DEFAULT_WIDTH),
             json: false,
-            begun: false,
+            has_output: false,
             terminals,
-            told: told.is_some(),
+            fixed_width: columns.is_some(),
             redactor: Redactor::default(),
         }
     }
 
-    /// Looks again how wide the terminal is, unless the environment says it.
-    pub fn measure(&mut self) {
-        let size = if self.told || !(self.terminals.0 || self.terminals.1) { None } else { terminal_columns() };
+    /// Updates the width of the terminal, unless `COLUMNS` sets it.
+    pub fn update_width(&mut self) {
+        let size = if self.fixed_width || !(self.terminals.0 || self.terminals.1) { None } else { terminal_columns() };
         self.width = size.unwrap_or(self.width);
     }
 
-    /// Columns of stdout; None where it is no terminal, and tables keep their natural width.
+    /// Columns of stdout; `None` if it is not a terminal, so that tables keep their natural width.
     pub fn out_width(&self) -> Option<usize> {
         self.terminals.0.then_some(self.width)
     }
 
-    /// The same of stderr.
+    /// Columns of stderr; `None` if it is not a terminal.
     pub fn err_width(&self) -> Option<usize> {
         self.terminals.1.then_some(self.width)
     }
 
-    /// From now on the secrets of this plan are struck from all that is written.
-    pub fn hide(&mut self, plan: &Plan) {
+    /// Removes the secrets of this plan from all further output.
+    pub fn add_secrets(&mut self, plan: &Plan) {
         self.redactor = std::mem::take(&mut self.redactor).joined(redactor(plan));
     }
 
-    /// A text without the secrets of the scenarios that were read.
+    /// Removes the secrets of all loaded scenarios.
     pub fn clean(&self, text: &str) -> String {
         if text.trim_start().starts_with('{') { self.redactor.clean_json(text) } else { self.redactor.strike(text.to_owned()) }
     }
 
-    /// Words and tables for a person, to stdout: nothing in them acts on a terminal, now or when they are read from a file.
-    pub fn data(&mut self, text: &str) {
+    /// Prints human-readable text to stdout, without control characters.
+    pub fn print(&mut self, text: &str) {
         let shown = escaped(text, self.out_color).into_owned();
-        self.put(&shown);
+        self.write_out(&shown);
     }
 
-    /// Data for programs, and bodies as they were, to stdout: unchanged unless that is a terminal.
-    pub fn foreign(&mut self, text: &str) {
+    /// Prints data for programs, or a body, to stdout; unchanged if that is not a terminal.
+    pub fn print_raw(&mut self, text: &str) {
         let shown = if self.terminals.0 { escaped(text, false) } else { text.into() };
-        self.put(&shown);
+        self.write_out(&shown);
     }
 
-    /// The door to stdout. A reader that has gone away is no error.
-    fn put(&mut self, text: &str) {
-        self.begun = true;
+    /// The only write to stdout. A closed pipe is not an error.
+    fn write_out(&mut self, text: &str) {
+        self.has_output = true;
         let _ = self.out.write_all(self.clean(text).as_bytes());
         let _ = self.out.flush();
     }
 
-    /// A line for the person who watches, to stderr, unless they asked for quiet.
-    pub fn say(&mut self, text: &str) {
+    /// A status line or note on stderr, unless `--quiet` is set.
+    pub fn status(&mut self, text: &str) {
         if !self.quiet {
-            self.tell("note", text, text);
+            self.write_message("note", text, text);
         }
     }
 
-    /// A line that must be said, to stderr.
-    pub fn complain(&mut self, text: &str) {
-        self.tell("error", text, text);
+    /// A rendered error on stderr, without prefix.
+    pub fn diagnostic(&mut self, text: &str) {
+        self.write_message("error", text, text);
     }
 
-    /// `error: …` in red where there are colours.
+    /// `error: …` on stderr.
     pub fn error(&mut self, text: &str) {
-        let word = if self.err_color { "\u{1b}[1;31merror\u{1b}[0m" } else { "error" };
-        self.tell("error", text, &format!("{word}: {text}"));
+        let label = if self.err_color { "\u{1b}[1;31merror\u{1b}[0m" } else { "error" };
+        self.write_message("error", text, &format!("{label}: {text}"));
     }
 
-    /// `warning: …` in yellow where there are colours.
+    /// `warning: …` on stderr, unless `--quiet` is set.
     pub fn warn(&mut self, text: &str) {
-        let word = if self.err_color { "\u{1b}[1;33mwarning\u{1b}[0m" } else { "warning" };
+        let label = if self.err_color { "\u{1b}[1;33mwarning\u{1b}[0m" } else { "warning" };
         if !self.quiet {
-            self.tell("warning", text, &format!("{word}: {text}"));
+            self.write_message("warning", text, &format!("{label}: {text}"));
         }
     }
 
     /// A note or a warning about a scenario.
-    pub fn remark(&mut self, warning: &Warning) {
+    pub fn scenario_warning(&mut self, warning: &Warning) {
         match warning.note {
-            true => self.say(&format!("note: {warning}")),
+            true => self.status(&format!("note: {warning}")),
             false => self.warn(&warning.to_string()),
         }
     }
 
-    /// The door to stderr: one line.
-    pub fn line(&mut self, text: &str) {
+    /// The only write to stderr: one line.
+    pub fn err_line(&mut self, text: &str) {
         let clean = self.clean(text);
         let shown = if self.json { escaped_in_json(&clean) } else { escaped(&clean, self.err_color) };
         let _ = writeln!(self.err, "{shown}");
     }
 
-    /// The bare words as an event for a program, or the dressed ones for a person.
-    fn tell(&mut self, event: &str, bare: &str, dressed: &str) {
+    /// Writes `message` as a JSON event, or `line` for humans.
+    fn write_message(&mut self, event: &str, message: &str, line: &str) {
         if self.json {
-            self.line(&serde_json::json!({ "event": event, "message": bare.trim_end_matches('\n') }).to_string());
+            self.err_line(&serde_json::json!({ "event": event, "message": message.trim_end_matches('\n') }).to_string());
         } else {
-            self.line(dressed.trim_end_matches('\n'));
+            self.err_line(line.trim_end_matches('\n'));
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::store::StoreError;
 use llmscen_analysis::FrameError;
-use llmscen_client::error::EngineError;
+use llmscen_client::ClientError;
 use llmscen_client::server::ServerError;
 use llmscen_core::early_stop::{AllFailed, Ending, TargetLost};
 use llmscen_core::outcome::Failure;
@@ -113,7 +113,7 @@ pub enum RunError {
     Defect(&'static str),
     /// The HTTP client cannot be set up for the target.
     #[error(transparent)]
-    Engine(#[from] EngineError),
+    Engine(#[from] ClientError),
     /// The dataset cannot be opened.
     #[error(transparent)]
     Prompts(#[from] PromptError),
@@ -195,7 +195,7 @@ impl RunError {
     pub fn brief(&self) -> String {
         let message = self.to_string();
         match self {
-            RunError::Server(ServerError::Early { .. } | ServerError::Late { .. } | ServerError::Ended { .. }) => {
+            RunError::Server(ServerError::ExitedEarly { .. } | ServerError::NotReady { .. } | ServerError::Exited { .. }) => {
                 message.lines().next().unwrap_or_default().to_owned()
             }
             _ => message.lines().map(str::trim).collect::<Vec<_>>().join("; "),
@@ -209,10 +209,10 @@ mod tests {
 
     #[test]
     fn the_brief_form_joins_lines_and_leaves_out_logs() {
-        let taken = RunError::from(ServerError::Taken { address: "h:1".into() });
+        let taken = RunError::from(ServerError::AddressInUse { address: "h:1".into() });
         assert!(taken.brief().ends_with(": the run would measure that; stop it, or take another port"), "{}", taken.brief());
         let log = vec!["a secret".to_owned()];
-        let early = ServerError::Early { how: "exit status 7".into(), after_s: 0.0123, log, file: "server.log".into() };
-        assert_eq!(RunError::from(early).brief(), "the server ended 12 ms after its start, before it was ready: exit status 7");
+        let early = ServerError::ExitedEarly { how: "exit status 7".into(), after_s: 0.0123, log, file: "server.log".into() };
+        assert_eq!(RunError::from(early).brief(), "the server exited 12 ms after its start, before it was ready: exit status 7");
     }
 }

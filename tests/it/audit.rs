@@ -1,4 +1,4 @@
-//! The self-audit's proof: a tool that was starved says so, and a healthy one does not.
+//! The self-audit: a starved load generator is detected, a healthy one is not.
 
 use crate::lab::*;
 use rustix::process::{Pid, Signal, kill_process};
@@ -14,10 +14,10 @@ fn scenario(load: &str, more: &str) -> String {
 }
 
 const ARRIVALS: &str = "{ rate: 50/s, arrivals: constant, duration: 4s }";
-/// What the simulator meets by far, and no run whose load generator stood still does as measured.
+/// Objectives that the simulator meets easily, unless the load generator stalled.
 const TTFT: &str = "slo: [\"ttft.p95 < 100ms\"]\n";
 
-/// How many runs a campaign makes: `default`, times the whole number in `LLMSCEN_AUDIT`.
+/// Number of runs of a campaign: `default` times the number in `LLMSCEN_AUDIT`.
 fn trials(default: usize) -> usize {
     let factor = std::env::var("LLMSCEN_AUDIT").ok().and_then(|text| text.parse().ok()).unwrap_or(1);
     default.saturating_mul(factor)
@@ -61,7 +61,7 @@ fn by_way_of(lab: &Lab, way: &[&str]) -> Command {
     command
 }
 
-/// A process that does nothing, as fast as it can; ended with its owner.
+/// A process in a busy loop; killed when dropped.
 struct Hog(Child);
 
 impl Hog {
@@ -99,7 +99,7 @@ fn a_failure_of_a_starved_load_generator_is_invalid() {
         let lab = Lab::new();
         lab.file("s.yaml", scenario(ARRIVALS, TTFT));
         let ran = on_one_core(|| {
-            // The least of rights on a core that others want: it runs a hundredth of the time.
+            // The lowest priority on a busy core: it runs 1 % of the time.
             let mut child = by_way_of(&lab, &["nice", "-n", "19"]);
             let child = child.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("nice is there");
             going(&lab);
@@ -135,7 +135,7 @@ fn a_failure_of_a_load_generator_that_stood_still_is_invalid() {
         // On a machine with other work the simulator may truly have been too slow as well.
         assert!(why.contains("one worker thread was stalled for "), "{why}");
         assert!(ran.out.contains("1 of 1 objectives: the load generator may have caused the result."), "{}", ran.out);
-        // One stall of each worker thread, with its whole length.
+        // One stall per worker thread, with its full length.
         let vitals = lab.json("out/manifest.json")["parts"][0]["vitals"].clone();
         for worker in vitals["stalls"].as_array().unwrap() {
             let lengths =
@@ -167,7 +167,7 @@ fn a_stall_flips_no_verdict_that_is_far_from_its_limit() {
 #[test]
 fn the_quickstart_beside_a_busy_core_is_not_invalid() {
     let quickstart = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/scenarios/quickstart.yaml")).unwrap();
-    // Where others take more than the busy core, a run that says so tells the truth.
+    // If other processes take more than the busy core, INVALID is correct.
     const BUSY: f64 = 1.2;
     let (mut counted, mut invalid) = (0, Vec::new());
     for run in 0..trials(1) {
@@ -239,7 +239,7 @@ fn stream_of_one_token() -> Vec<u8> {
     stream(&[TOKEN, FINISH, "[DONE]"], true)
 }
 
-/// CPU time in ticks of 10 ms: of the whole machine, from boot on.
+/// CPU time of the machine since boot, in ticks of 10 ms.
 fn machine_ticks() -> u64 {
     let stat = std::fs::read_to_string("/proc/stat").expect("a Linux");
     let fields = stat.lines().next().unwrap().split_whitespace().skip(1).map(|field| field.parse::<u64>().unwrap_or(0));
@@ -247,14 +247,14 @@ fn machine_ticks() -> u64 {
     fields.enumerate().filter(|(place, _)| ![3, 4].contains(place) && *place < 8).map(|(_, ticks)| ticks).sum()
 }
 
-/// The same of a child and the threads it had; a child that ended is there until somebody waits for it.
+/// CPU time of a child and its threads; an exited child is listed until it is waited for.
 fn own_ticks(child: &Child) -> u64 {
     let stat = std::fs::read_to_string(format!("/proc/{}/stat", child.id())).unwrap_or_default();
     let fields: Vec<&str> = stat.rsplit(')').next().unwrap_or("").split_whitespace().collect();
     [11, 12].iter().filter_map(|&place| fields.get(place)?.parse::<u64>().ok()).sum()
 }
 
-/// What lets a program go before everybody else on the machine, where this user may.
+/// A command prefix for a higher priority, if this user may set it.
 const FIRST: [&str; 3] = ["chrt", "-f", "50"];
 
 fn may_go_first() -> bool {
@@ -281,8 +281,8 @@ fn run_beside(lab: &Lab, scenario: &str, first: bool) -> f64 {
 
 #[test]
 fn none_of_fifty_healthy_cases_is_invalid() {
-    // On a quiet machine none may be. Where others take the cores, a case that says so tells the truth and is run again; but
-    // where the tool goes before the others, that is the exception.
+    // None may be invalid on a quiet machine. If other processes use the cores, INVALID is correct and the case runs again;
+    // with a higher priority that is rare.
     const QUIET: f64 = 0.1;
     const ATTEMPTS: usize = 3;
     let (first, mut disturbed) = (may_go_first(), 0);

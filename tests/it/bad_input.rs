@@ -30,7 +30,7 @@ fn an_empty_file() {
 }
 
 #[test]
-fn wrong_types_unknown_and_duplicate_keys_are_all_told_at_once() {
+fn wrong_types_unknown_and_duplicate_keys_are_all_reported_at_once() {
     let text = "version: 1\nname: t\ntarget: { api: simulator }\ndataset: openqa\nload: { concurency: 4, requests: many }\nseed: [1]\nseed: 2\n";
     let said = refused(&Lab::new(), text);
     says(&said, &["concurency", "concurrency", "s.yaml:5:9", "many", "s.yaml:6:7", "s.yaml:7:1", "duplicate key", "4 errors"]);
@@ -103,7 +103,7 @@ fn a_row_that_does_not_fit_is_named_and_counted_and_the_run_goes_on() {
 }
 
 #[test]
-fn a_file_that_goes_bad_far_behind_its_beginning_ends_the_run_there_with_what_was_measured() {
+fn a_file_with_a_late_error_ends_the_run_there_with_its_results() {
     let lab = Lab::new();
     lab.file("late.txt", [b"hi\n".repeat(1100), b"\xff\n".to_vec()].concat());
     let sim = SIM.replace("concurrency: 1, requests: 1", "concurrency: 8, requests: 2000");
@@ -187,7 +187,7 @@ fn a_missing_file_and_a_wrong_command_line() {
 #[test]
 fn a_secret_reaches_no_file_and_no_output() {
     let server = Server::start(|s, _| {
-        send(s, &whole("401 Unauthorized", "application/json", r#"{"error":{"message":"bad key sk-topsecret-1"}}"#))
+        send(s, &response("401 Unauthorized", "application/json", r#"{"error":{"message":"bad key sk-topsecret-1"}}"#))
     });
     let lab = Lab::new();
     let scenario =

@@ -1,4 +1,4 @@
-//! Servers that fail in every way: each failure is told apart, counted, and none stops the run or is a success.
+//! Servers that fail in many ways: each failure has its kind and is counted, and none stops the run or counts as a success.
 
 use crate::lab::*;
 use std::net::TcpListener;
@@ -27,7 +27,7 @@ fn a_server_that_closes_at_once_is_a_connect_failure() {
 
 #[test]
 fn html_is_not_an_answer() {
-    let server = Server::start(|s, _| send(s, &whole("200 OK", "text/html", "<html><title>Login</title></html>")));
+    let server = Server::start(|s, _| send(s, &response("200 OK", "text/html", "<html><title>Login</title></html>")));
     let (lab, kind) = three_failures(&server, 3);
     assert_eq!(kind, "decode");
     assert!(lab.text("out/report.md").contains("text/html"));
@@ -90,12 +90,13 @@ fn a_hundred_megabytes_in_one_event_do_not_fill_the_memory() {
 }
 
 #[test]
-fn statuses_are_told_apart_and_keep_the_servers_words() {
+fn statuses_have_kinds_and_keep_the_message_of_the_server() {
     for (status, kind) in
         [("400 Bad Request", "http_4xx"), ("429 Too Many Requests", "http_429"), ("503 Service Unavailable", "http_5xx")]
     {
-        let server =
-            Server::start(move |s, _| send(s, &whole(status, "application/json", r#"{"error":{"message":"the very reason"}}"#)));
+        let server = Server::start(move |s, _| {
+            send(s, &response(status, "application/json", r#"{"error":{"message":"the very reason"}}"#))
+        });
         let (lab, seen) = three_failures(&server, 3);
         assert_eq!(seen, kind);
         assert!(lab.text("out/report.md").contains("the very reason"));
@@ -127,12 +128,12 @@ fn a_stream_without_its_end_is_truncated() {
 #[test]
 fn an_answer_without_content_is_empty() {
     let silent = r#"{"choices":[{"message":{"content":""}}]}"#;
-    let server = Server::start(move |s, _| send(s, &whole("200 OK", "application/json", silent)));
+    let server = Server::start(move |s, _| send(s, &response("200 OK", "application/json", silent)));
     assert_eq!(three_failures(&server, 3).1, "empty");
 }
 
 #[test]
-fn garbage_instead_of_http_is_told() {
+fn garbage_instead_of_http_is_named() {
     let server = Server::start(|s, _| {
         send(s, b"SSH-2.0-OpenSSH_9.2\r\n\r\n");
         false
@@ -144,7 +145,7 @@ fn garbage_instead_of_http_is_told() {
 fn one_good_answer_among_failures_is_a_run_with_an_error_rate() {
     let server = Server::start(|s, n| match n % 4 {
         0 => send(s, &stream(&[TOKEN, FINISH, "[DONE]"], true)),
-        1 => send(s, &whole("500 Oops", "text/plain", "oops")),
+        1 => send(s, &response("500 Oops", "text/plain", "oops")),
         2 => send(s, &stream(&[TOKEN], true)),
         _ => false,
     });
@@ -203,8 +204,10 @@ fn a_target_that_accepts_and_says_nothing_is_given_up_after_one_connect_timeout(
     let lab = Lab::new();
     let url = format!("https://{}/v1/chat/completions", silent.local_addr().unwrap());
     let ran = lab.run(&plain(&url, 1).replace("connect: 2s", "connect: 1s")).expect(3);
-    let why =
-        format!("no connection within 1s: if {} does not speak TLS, use http:// (timeout_connect)", silent.local_addr().unwrap());
+    let why = format!(
+        "no connection within 1s: if {} does not support TLS, use http:// (timeout_connect)",
+        silent.local_addr().unwrap()
+    );
     assert!(ran.err.contains(&why), "{}", ran.err);
     assert!(ran.err.contains("tried 1 time in"), "{}", ran.err);
 }

@@ -1,4 +1,4 @@
-//! The cache audit: prompts that are unique in a run, and that the server knows from an earlier one.
+//! The cache audit: prompts that are unique within a run, but cached by the server from an earlier run.
 
 use crate::lab::*;
 use std::io::{BufRead, BufReader};
@@ -48,7 +48,7 @@ fn run(lab: &Lab, scenario: &str, folder: &str, args: &[&str]) -> (i32, String) 
 }
 
 #[test]
-fn a_second_run_that_the_cache_answers_is_invalid_and_a_new_seed_is_valid() {
+fn a_second_run_served_from_the_cache_is_invalid_and_a_new_seed_is_valid() {
     let lab = Lab::new();
     let server = Cached::start(&lab);
     let fixed = scenario(&server, RANDOM, "");
@@ -78,7 +78,7 @@ fn a_second_run_that_the_cache_answers_is_invalid_and_a_new_seed_is_valid() {
     assert!(code == 4 && note.contains(&format!("of seed {} before", seed("c"))), "{code} {note}");
     assert_eq!(seed("e"), seed("c"));
 
-    // A difference that the cache may have made is not tested; without it there is none.
+    // A difference that the cache may have caused is not tested; without the cache there is none.
     let cached = lab.llmscen(&["compare", "a", "b"]);
     assert!(cached.err.contains("not tested: cached prompt tokens were 0.0 % in A"), "{}{}", cached.out, cached.err);
     let plain = lab.llmscen(&["compare", "c", "d", "--max-regression", "300"]);

@@ -1,8 +1,8 @@
-//! `llmscen compare`: runs on the simulator, held against one another.
+//! `llmscen compare` on runs against the simulator.
 
 use crate::lab::*;
 
-/// A run of the simulator into a folder: so fast, at so many users.
+/// A run against the simulator, with this speed and number of users.
 fn simulated(lab: &Lab, folder: &str, alpha: &str, users: u32) {
     let scenario = format!(
         "version: 1\nname: pair\ntarget: {{ api: simulator, simulator: {{ alpha: {alpha}, jitter: 0.1 }} }}\n\
@@ -61,12 +61,16 @@ fn equal_runs_pass_and_a_slowdown_fails() {
 }
 
 #[test]
-fn different_plans_are_refused_unless_told() {
+fn different_plans_are_refused_unless_allowed() {
     let lab = Lab::new();
     simulated(&lab, "a", "1ms", 2);
     simulated(&lab, "b", "1ms", 4);
     let refused = lab.llmscen(&["compare", "a", "b"]).expect(2);
-    assert!(refused.err.contains("A (a) and B (b) were asked different things:\n  load.concurrency: 2 → 4\n"), "{}", refused.err);
+    assert!(
+        refused.err.contains("runs A (a) and B (b) ran different workloads:\n  load.concurrency: 2 → 4\n"),
+        "{}",
+        refused.err
+    );
     assert!(refused.err.contains("--allow-different") && refused.out.is_empty(), "{}", refused.err);
     let told = lab.llmscen(&["compare", "a", "b", "--allow-different", "--max-regression", "100000"]).expect(0);
     assert!(told.err.contains("note: plan of B: load.concurrency: 2 → 4\n"), "{}", told.err);
@@ -107,7 +111,7 @@ fn servers_under_management_may_differ_and_their_loads_may_not() {
 }
 
 #[test]
-fn runs_that_are_not_sound_and_wrong_arguments_have_their_own_exit_codes() {
+fn invalid_runs_and_wrong_arguments_have_different_exit_codes() {
     let lab = Lab::new();
     simulated(&lab, "a", "1ms", 2);
     let manifest = lab.text("a/manifest.json");

@@ -1,4 +1,4 @@
-//! The files for other programs: the database, its bodies, the histograms, and what docs/data.md says of them.
+//! Files for other programs: the database, its bodies, the histograms, and the examples in docs/data.md.
 
 use crate::lab::*;
 use flate2::read::ZlibDecoder;
@@ -154,14 +154,14 @@ fn every_body_is_kept_without_a_secret_and_reports_make_the_same_files_again() {
     }
 }
 
-/// Says everything that it was told, the key among it; every fourth request is refused.
+/// Echoes the request, including the key; every fourth request is refused.
 fn parrot() -> Server {
     Server::start(|stream, number| {
         let key = json!(KEY).to_string();
         if number % 4 == 3 {
             return send(
                 stream,
-                &whole("401 Unauthorized", "application/json", &format!("{{\"error\": {{\"message\": {key}}}}}")),
+                &response("401 Unauthorized", "application/json", &format!("{{\"error\": {{\"message\": {key}}}}}")),
             );
         }
         let token = format!(r#"{{"id":"r","choices":[{{"index":0,"delta":{{"content":{key}}},"finish_reason":null}}]}}"#);
@@ -246,7 +246,7 @@ fn the_page_names_every_column() {
 }
 
 #[test]
-fn a_run_over_swept_files_is_told_again_from_what_is_stored() {
+fn a_run_over_swept_files_is_reported_again_from_its_records() {
     let lab = Lab::new();
     for name in ["a", "b"] {
         lab.file(&format!("data/{name}.jsonl"), format!("{{\"prompt\": \"hello {name}\"}}\n"));

@@ -21,7 +21,7 @@ const ELSEWHERE: &[(&str, &str, &str)] = &[
     ("docs/local.md", "yaml", "this build has no local models"),
 ];
 
-/// Commands that are not run as they are: what is run instead, and why.
+/// Commands that are replaced, and why.
 const INSTEAD: [(&str, &str, &str); 3] = [
     (
         "cargo run --release -- run scenarios/chat.yaml",
@@ -47,7 +47,7 @@ struct Block {
 }
 
 impl Block {
-    fn place(&self) -> String {
+    fn location(&self) -> String {
         format!("{}:{}", self.page, self.line)
     }
 
@@ -107,7 +107,7 @@ fn copy(from: &Path, to: &Path) {
 /// The scenario that fragments of the pages are parts of.
 const FRAME: &str = "version: 1\nname: chat\ntarget: { url: http://127.0.0.1:8000/v1/chat/completions, metrics: http://127.0.0.1:8000/metrics, model: m }\ndataset: { kind: prompt, text: hi }\nload: { requests: 60 }\nmatrix: { load.concurrency: [1, 16] }\n";
 
-/// A scratch folder with what the pages name: the shipped scenarios, runs, a baseline, a model.
+/// A scratch folder with the files that the pages use: shipped scenarios, runs, a baseline, a model.
 fn prepared() -> Lab {
     static MADE: OnceLock<Lab> = OnceLock::new();
     let lab = Lab::new();
@@ -144,11 +144,11 @@ fn made() -> Lab {
     lab
 }
 
-/// Settings in place of what only the network has: what a scenario names, and what is set instead.
+/// Replacements for resources that need the network.
 const OFFLINE: [(&str, &str); 2] =
     [("dataset: openqa", "dataset.path=builtin"), ("tokenizer: Qwen/", "dataset.tokenizer=models/Qwen2.5-0.5B-Instruct")];
 
-/// A fragment within the frame: its own sections replace those of the frame.
+/// A fragment within the frame: its sections replace those of the frame.
 fn framed(fragment: &Mapping) -> String {
     let mut whole: Mapping = serde_yaml::from_str(FRAME).unwrap();
     if fragment.contains_key("load") || fragment.contains_key("matrix") {
@@ -177,21 +177,21 @@ fn every_yaml_block_is_a_scenario_or_a_part_of_one() {
         .partition(|block| block.language == "python");
     assert!(blocks.len() >= 10, "{} blocks", blocks.len());
     for script in scripts {
-        let name = script.file().unwrap_or_else(|| panic!("{}: its first line names no file", script.place()));
+        let name = script.file().unwrap_or_else(|| panic!("{}: its first line names no file", script.location()));
         lab.file(name, &script.text);
     }
     let mut wrong = Vec::new();
     for block in blocks {
-        let value: Value = serde_yaml::from_str(&block.text).unwrap_or_else(|why| panic!("{}: {why}", block.place()));
+        let value: Value = serde_yaml::from_str(&block.text).unwrap_or_else(|why| panic!("{}: {why}", block.location()));
         let mut steps = Vec::new();
         commands(&value, &mut steps);
         if !steps.is_empty() {
-            steps.iter().for_each(|step| run(&lab, step, &block.place()));
+            steps.iter().for_each(|step| run(&lab, step, &block.location()));
             continue;
         }
         // A list is one of objectives, as `report --slo` takes it.
         let value = if value.is_sequence() { Mapping::from_iter([("slo".into(), value)]).into() } else { value };
-        let fragment = value.as_mapping().unwrap_or_else(|| panic!("{}: neither a scenario nor steps", block.place()));
+        let fragment = value.as_mapping().unwrap_or_else(|| panic!("{}: neither a scenario nor steps", block.location()));
         let whole = fragment.contains_key("version") || fragment.contains_key("extends");
         let scenario = if whole { block.text.clone() } else { framed(fragment) };
         let name = block.file().unwrap_or("block.yaml");
@@ -202,7 +202,7 @@ fn every_yaml_block_is_a_scenario_or_a_part_of_one() {
             let output = lab.command(&args).env("HF_TOKEN", "t").output().unwrap();
             let ran = Ran::of(output);
             if ran.code != 0 {
-                wrong.push(format!("{} ({verb})\n{scenario}\n{}", block.place(), ran.err));
+                wrong.push(format!("{} ({verb})\n{scenario}\n{}", block.location(), ran.err));
             }
         }
     }
@@ -238,7 +238,7 @@ fn every_command_of_a_console_runs_and_prints_what_the_page_shows() {
             fs::remove_file(lab.path().join("chat.yaml")).unwrap();
         }
         if block.language == "bash" {
-            return run(&lab, &format!("{{ {}\n}}", block.text), &block.place());
+            return run(&lab, &format!("{{ {}\n}}", block.text), &block.location());
         }
         let mut shown = String::new();
         // A command may go on in the next line.
@@ -246,13 +246,13 @@ fn every_command_of_a_console_runs_and_prints_what_the_page_shows() {
             let line = &line.replace('\x0b', "\n");
             match command(line) {
                 Some(line) => {
-                    run(&lab, line, &block.place());
+                    run(&lab, line, &block.location());
                     shown = lab.text("out.txt") + &lab.text("err.txt");
                 }
                 // `…` is what differs from run to run.
                 None => {
                     let missing: Vec<&str> = line.split('…').filter(|part| !shown.contains(part.trim())).collect();
-                    assert!(missing.is_empty(), "{}: `{line}` is not in\n{shown}", block.place());
+                    assert!(missing.is_empty(), "{}: `{line}` is not in\n{shown}", block.location());
                 }
             }
         }
@@ -280,7 +280,7 @@ fn every_block_has_a_language_that_is_checked() {
         assert!(
             ["yaml", "console", "bash", "python", "text"].contains(&block.language.as_str()),
             "{}: `{}`",
-            block.place(),
+            block.location(),
             block.language
         );
     }
@@ -331,7 +331,7 @@ const SHORTER: [(&str, &[&str]); 7] = [
     ("offline-batch", &["load.static.rounds=2"]),
 ];
 
-/// Each scenario alone in an empty folder, without any variable set.
+/// Each scenario in an empty folder, without variables.
 #[test]
 fn every_shipped_scenario_runs_alone() {
     let files = scenarios();
@@ -356,7 +356,7 @@ fn runs_alone(path: &Path) -> Option<Lab> {
     let shorter = SHORTER.iter().find(|(own, _)| *own == stem).map_or(&[][..], |(_, sets)| *sets);
     shorter.iter().for_each(|set| args.extend(["--set", set]));
     let ran = lab.llmscen(&args);
-    // Latencies on a busy machine may break an objective or leave it open; nothing else may happen.
+    // On a busy machine, objectives may fail or be inconclusive; nothing else may happen.
     assert!([0, 1, 5].contains(&ran.code), "{stem}: exit {}\n{}", ran.code, ran.err);
     let results = lab.results();
     for case in results["cases"].as_array().unwrap() {

@@ -1,4 +1,4 @@
-//! Bad input at the door: files without end, texts too long or too deep, and more errors than a reader wants.
+//! Excessive input: endless files, long or deeply nested texts, and many errors.
 
 use crate::lab::*;
 use llmscen_scenario::{Input, load};
@@ -16,7 +16,7 @@ fn says(text: &str, words: &[&str]) {
     }
 }
 
-/// What one of the commands says of a scenario that it must refuse with this exit code. Nothing here may hang.
+/// The error of a command for a scenario that it must refuse with this exit code, in time.
 #[track_caller]
 fn refused(lab: &Lab, command: &str, scenario: &str, code: i32) -> String {
     lab.file("s.yaml", scenario);
@@ -82,7 +82,7 @@ fn a_text_that_is_too_long_is_refused() {
 }
 
 #[test]
-fn one_endless_line_in_a_packed_dataset_is_refused_by_its_row() {
+fn an_endless_line_in_a_compressed_dataset_is_refused_with_its_row() {
     let lab = Lab::new();
     let mut packer = flate2::write::GzEncoder::new(b"".to_vec(), flate2::Compression::fast());
     packer.write_all(b"first\n").unwrap();
@@ -95,7 +95,7 @@ fn one_endless_line_in_a_packed_dataset_is_refused_by_its_row() {
 }
 
 #[test]
-fn what_is_wrong_far_behind_the_beginning_of_a_line_is_shown_with_a_piece_of_it() {
+fn an_error_far_into_a_line_is_shown_with_an_excerpt() {
     let lab = Lab::new();
     let padding = "é\u{301}漢\t".repeat(25_000);
     for (begin, end) in [("", ""), ("\u{feff}", ""), ("", "\r\n")] {

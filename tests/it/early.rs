@@ -2,7 +2,7 @@
 
 use crate::lab::*;
 
-/// Token steps of 10 ms, four requests at a time, three tokens each: about 130 requests a second at the most.
+/// Token steps of 10 ms, four concurrent requests of three tokens: at most about 130 requests/s.
 fn scenario(load: &str, slo: &str, more: &str) -> String {
     format!(
         "version: 1\nname: t\ntarget: {{ api: simulator, simulator: {{ alpha: 10ms, max_num_seqs: 4 }} }}\n\
@@ -23,7 +23,7 @@ fn a_lost_limit_ends_its_case_and_the_next_one_runs() {
     let aborted = &lost["aborted"];
     assert_eq!((&aborted["check"], &aborted["n"], &aborted["breaking"]), (&1.into(), &40.into(), &40.into()), "{aborted}");
     assert_eq!((&aborted["planned"], &aborted["alpha"]), (&80.into(), &0.005.into()), "two rounds share alpha");
-    // What was in flight then may still come in: four requests at the most, and what had ended while the fortieth was counted.
+    // Requests in flight may still complete: at most four, and those that ended while the fortieth was counted.
     let scheduled = lost["counts"]["scheduled"].as_u64().unwrap();
     assert!((40..80).contains(&scheduled), "{scheduled}");
     assert_eq!((&lost["rounds"], &lost["audit"]["valid"]), (&1.into(), &true.into()), "{lost:#}");
@@ -37,13 +37,13 @@ fn a_lost_limit_ends_its_case_and_the_next_one_runs() {
     assert!(whole["aborted"].is_null());
     assert!(ran.err.contains(note) && ran.out.contains("aborted after"), "{}\n{}", ran.out, ran.err);
     assert!(lab.text("out/report.md").contains(note));
-    // All of it is told again from what is stored.
+    // The report command prints the same.
     lab.llmscen(&["report", "out"]).expect(1);
     assert_eq!(lab.results(), results);
 }
 
 #[test]
-fn a_limit_that_holds_is_never_given_up() {
+fn a_met_objective_is_never_aborted() {
     let lab = Lab::new();
     let slo = "{ expr: \"error_rate < 10%\", abort: { min_samples: 1 } }";
     lab.run(&scenario("{ concurrency: 2, requests: 60 }", slo, "")).expect(0);

@@ -1,4 +1,4 @@
-//! Run folders that are damaged, shared by two processes or left by one that was killed.
+//! Run folders that are damaged, shared by two processes, or left by a killed one.
 
 use crate::lab::*;
 use rustix::process::{Pid, Signal, kill_process};
@@ -18,7 +18,7 @@ const LONG: &str = "version: 1\nname: long\ntarget: { api: simulator, simulator:
     load: { concurrency: 4, duration: 60s, graceful_stop: 5s }\n\
     audit: { lag_p99: 10s, stall_p99: 10s, cpu: 100% }\nreport: { formats: [md] }\n";
 
-/// Begins the long run in `out`, and waits until its journal has so many bytes.
+/// Starts the long run in `out`, and waits until its journal has this size.
 fn begin(lab: &Lab, bytes: u64) -> Child {
     lab.file("s.yaml", LONG);
     let child = lab.spawn(&["run", "s.yaml", "--output", "out"]);
@@ -165,7 +165,7 @@ fn a_folder_takes_one_run_at_a_time_and_no_report_meanwhile() {
 fn the_end_of_the_terminal_drains_and_reports() {
     let lab = Lab::new();
     let mut child = begin(&lab, 2000);
-    // What it prints from now on nobody reads.
+    // Nothing reads its further output.
     drop((child.stdout.take(), child.stderr.take()));
     // The system and the shell both send it.
     for _ in 0..2 {
@@ -179,7 +179,7 @@ fn the_end_of_the_terminal_drains_and_reports() {
 }
 
 #[test]
-fn a_reader_of_the_output_that_goes_away_stops_no_report() {
+fn a_closed_output_pipe_does_not_stop_a_report() {
     let lab = Lab::new();
     lab.file("s.yaml", SHORT);
     let mut child = lab.spawn(&["run", "s.yaml", "--output", "out", "--format", "md"]);

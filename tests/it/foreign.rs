@@ -28,7 +28,7 @@ fn scenario(url: &str) -> String {
 fn nothing_in_a_scenario_or_an_answer_acts_on_a_terminal() {
     let words = serde_json::json!(format!("no {HOSTILE}"));
     let error = format!("{{\"error\": {{\"message\": {words}}}}}");
-    let server = Server::start(move |stream, _| send(stream, &whole("400 Bad Request", "application/json", &error)));
+    let server = Server::start(move |stream, _| send(stream, &response("400 Bad Request", "application/json", &error)));
     let lab = Lab::new();
     lab.file("s.yaml", scenario(&server.url()));
     for args in [

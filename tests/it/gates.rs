@@ -1,4 +1,4 @@
-//! Limits relative to an earlier run, from the run that makes the baseline to the one that is held against it.
+//! Objectives relative to a baseline: creating it, and judging later runs against it.
 
 use crate::lab::*;
 use std::fs;
@@ -70,7 +70,7 @@ fn a_report_keeps_its_baseline_when_the_file_has_gone() {
     fs::remove_file(&file).unwrap();
     lab.llmscen(&["report", "out"]).expect(1);
     assert_eq!(lab.text("out/results.json"), results, "the run folder has a copy");
-    // The target of an update is what the run's own scenario names.
+    // An update writes the file that the scenario of the run names.
     lab.llmscen(&["baseline", "update", "out"]).expect(0);
     assert!(file.exists());
     fs::remove_file(&file).unwrap();
@@ -91,7 +91,7 @@ fn limits_of_another_scenario_are_not_held_against_a_case_that_they_know_nothing
     lab.run(&two.replace("requests: 160", "requests: 8")).expect(0);
     lab.file("judge.yaml", gate("60ms", "base/t.json", SLO));
     let ran = lab.llmscen(&["report", "out", "--slo", "judge.yaml"]).expect(2);
-    assert!(ran.err.contains("is relative to what is known of `base`, and cannot judge `concurrency=4`"), "{}", ran.err);
+    assert!(ran.err.contains("is relative to values of `base` and cannot judge `concurrency=4`"), "{}", ran.err);
     lab.file("none.yaml", gate("60ms", "none", ""));
     let ran = lab.llmscen(&["report", "out", "--slo", "none.yaml"]).expect(2);
     assert!(ran.err.contains("defines no `slo`"), "{}", ran.err);
@@ -106,7 +106,7 @@ fn a_run_folder_is_a_baseline_too() {
     assert_eq!(rulings(&lab)[0], "fail");
     lab.run(&gate("90ms", "earlier/results.json", SLO)).expect(1);
     let bare = lab.llmscen(&["baseline", "update", "out"]);
-    assert!(bare.code == 2 && bare.err.contains("name a file with --to FILE"), "{}", bare.err);
+    assert!(bare.code == 2 && bare.err.contains("pass --to FILE"), "{}", bare.err);
 }
 
 #[test]
@@ -155,7 +155,7 @@ fn a_report_is_judged_by_a_list_of_objectives() {
     lab.file("slo.yaml", "presets: { own/all: [ error_rate < 70% ] }\nslo: [ { preset: own/all } ]\n");
     lab.llmscen(&["report", "out", "--slo", "slo.yaml"]).expect(0);
     assert_eq!(exprs(), [["error_rate < 70%"], ["error_rate < 70%"]]);
-    // Places are those of the file, and nothing of the run's own objectives is left where it is wrong.
+    // Error positions are those of the file, and its objectives replace those of the run only if it is valid.
     lab.file("wrong.yaml", "- ttft.p95 < 5ms\n- ttft.p95 < 500\n");
     let wrong = lab.llmscen(&["report", "out", "--slo", "wrong.yaml"]).expect(2);
     assert!(wrong.err.contains("missing unit") && wrong.err.contains("wrong.yaml:2:14"), "{}", wrong.err);

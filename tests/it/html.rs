@@ -1,4 +1,4 @@
-//! report.html in a real browser: it shows what results.json holds, asks nothing of any network, and its script runs clean.
+//! report.html in a real browser: it shows the values of results.json, uses no network, and its script has no errors.
 
 use crate::lab::Lab;
 use serde_json::Value;
@@ -16,7 +16,7 @@ const SCENARIO: &str = "version: 1\nname: t\ndescription: </script><script>alert
     load: { requests: 40, warmup: 4 }\nmatrix: { load.concurrency: [1, 4] }\nslo: [ttft.p95 < 1ns, error_rate < 50%]\n\
     audit: { lag_p99: 10s, stall_p99: 10s, cpu: 100%, achieved: 1% }\nreport: { formats: [html] }\n";
 
-/// Chromium, where there is one: `LLMSCEN_CHROMIUM`, or one of the names it is installed under.
+/// Chromium, if installed: `LLMSCEN_CHROMIUM`, or one of its usual names.
 fn chromium() -> Option<PathBuf> {
     if let Some(named) = std::env::var_os("LLMSCEN_CHROMIUM") {
         return Some(named.into());
@@ -30,14 +30,14 @@ fn chromium() -> Option<PathBuf> {
     found
 }
 
-/// A proxy that lets nothing through and notes which hosts it is asked for.
+/// A proxy that refuses everything and records the requested hosts.
 fn proxy() -> (u16, Arc<Mutex<Vec<String>>>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let (port, asked) = (listener.local_addr().unwrap().port(), Arc::new(Mutex::new(Vec::new())));
     let noted = asked.clone();
     std::thread::spawn(move || {
         for mut stream in listener.incoming().flatten() {
-            // A connection made in advance may never say anything.
+            // A preconnected socket may never send anything.
             stream.set_read_timeout(Some(Duration::from_millis(500))).unwrap();
             let mut head = [0; 2048];
             let length = stream.read(&mut head).unwrap_or(0);
@@ -51,13 +51,13 @@ fn proxy() -> (u16, Arc<Mutex<Vec<String>>>) {
     (port, asked)
 }
 
-/// What a page did in the browser.
+/// The result of loading a page in the browser.
 struct Opened {
     /// Its elements after its script ran.
     dom: String,
     /// What it wrote to the console.
     said: String,
-    /// The hosts that it asked for. What a browser asks of its maker by itself stands nowhere in the page, and is no part of them.
+    /// The requested hosts, without those that the browser itself contacts.
     asked: Vec<String>,
 }
 
@@ -83,7 +83,7 @@ fn attribute<'a>(tag: &'a str, name: &str) -> Option<&'a str> {
     tag.split_once(&format!(" {name}=\""))?.1.split_once('"').map(|(value, _)| value)
 }
 
-/// One figure of the page: where it belongs, its raw value, and what is shown.
+/// One value on the page: its key, raw value, and text.
 #[derive(Debug)]
 struct Figure {
     case: String,
@@ -122,7 +122,7 @@ fn figures(dom: &str) -> Vec<Figure> {
     found
 }
 
-/// What results.json says at the same place.
+/// The value of results.json at the same key.
 fn recorded<'a>(results: &'a Value, figure: &Figure) -> &'a Value {
     let case = results["cases"].as_array().unwrap().iter().find(|case| case["id"] == figure.case.as_str()).unwrap();
     if let Some(expr) = &figure.slo {

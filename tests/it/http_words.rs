@@ -14,7 +14,7 @@ fn failures(lab: &Lab) -> (serde_json::Value, String) {
 }
 
 #[test]
-fn a_redirect_is_a_failure_of_its_own_and_is_not_followed() {
+fn a_redirect_is_a_failure_and_is_not_followed() {
     let second = TcpListener::bind("127.0.0.1:0").unwrap();
     second.set_nonblocking(true).unwrap();
     let address = second.local_addr().unwrap();
@@ -34,7 +34,7 @@ fn a_redirect_is_a_failure_of_its_own_and_is_not_followed() {
 
 #[test]
 fn a_status_that_http_does_not_have_is_unreadable() {
-    let server = Server::start(|s, _| send(s, &whole("600 Odd", "application/json", r#"{"error":"the reason"}"#)));
+    let server = Server::start(|s, _| send(s, &response("600 Odd", "application/json", r#"{"error":"the reason"}"#)));
     let lab = Lab::new();
     lab.run(&plain(&server.url(), 1)).expect(3);
     let (kinds, message) = failures(&lab);
@@ -85,7 +85,7 @@ fn a_base_url_is_completed_and_every_place_shows_the_result() {
 #[test]
 fn a_stream_that_the_server_ignores_is_noted_once_and_no_ttft_is_invented() {
     let body = r#"{"choices":[{"message":{"content":"hi there"},"finish_reason":"stop"}],"usage":{"prompt_tokens":3,"completion_tokens":2}}"#;
-    let server = Server::start(move |s, _| send(s, &whole("200 OK", "application/json", body)));
+    let server = Server::start(move |s, _| send(s, &response("200 OK", "application/json", body)));
     let lab = Lab::new();
     let matrix = "matrix: { load.concurrency: [1, 2] }\n";
     let ran = lab.run(&(plain(&server.url(), 4) + matrix)).expect(0);
@@ -109,7 +109,7 @@ fn a_stream_that_the_server_ignores_is_noted_once_and_no_ttft_is_invented() {
 fn an_instant_stop_is_a_success_without_tokens() {
     let silent = r#"{"choices":[{"message":{"content":""},"finish_reason":"stop"}]}"#;
     let server = Server::start(move |s, n| match n {
-        0 => send(s, &whole("200 OK", "application/json", silent)),
+        0 => send(s, &response("200 OK", "application/json", silent)),
         1..4 => send(s, &stream(&[FINISH, "[DONE]"], true)),
         _ => send(s, &stream(&[TOKEN, FINISH, "[DONE]"], true)),
     });
@@ -152,17 +152,17 @@ fn plain_http_and_tls_at_the_wrong_port_are_named() {
     let lab = Lab::new();
     let address = serve_tls(&lab, CertificateParams::new(vec!["localhost".into()]).unwrap(), 9);
     lab.run(&plain(&format!("http://{address}/v1/chat/completions"), 2)).expect(3);
-    assert_eq!(failures(&lab), (serde_json::json!({ "tls": 2 }), format!("{address} speaks TLS: use https://")));
+    assert_eq!(failures(&lab), (serde_json::json!({ "tls": 2 }), format!("{address} uses TLS: use https://")));
     let answering = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = answering.local_addr().unwrap();
     std::thread::spawn(move || {
         for mut socket in answering.incoming().flatten() {
             let _ = std::io::Read::read(&mut socket, &mut [0; 64]);
-            send(&mut socket, &whole("400 Bad Request", "text/plain", "no"));
+            send(&mut socket, &response("400 Bad Request", "text/plain", "no"));
         }
     });
     let ran = lab.run(&plain(&format!("https://{address}/v1/chat/completions"), 1)).expect(3);
-    assert!(ran.err.contains(&format!("{address} does not speak TLS: use http:// (tls)")), "{}", ran.err);
+    assert!(ran.err.contains(&format!("{address} does not support TLS: use http:// (tls)")), "{}", ran.err);
 }
 
 #[test]
@@ -172,7 +172,7 @@ fn a_server_that_closes_without_an_answer_is_not_taken_for_tls() {
     lab.run(&plain(&server.url(), 2)).expect(3);
     let (kinds, message) = failures(&lab);
     assert_eq!(kinds, serde_json::json!({ "connect": 2 }));
-    assert!(message.starts_with("the server closed the connection before it answered"), "{message}");
+    assert!(message.starts_with("the server closed the connection before it responded"), "{message}");
 }
 
 #[test]

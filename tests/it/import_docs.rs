@@ -1,10 +1,10 @@
-//! The commands of other tools' own pages: each imports, and what comes out runs.
+//! Commands from the documentation of other tools: each can be imported, and the scenario runs.
 
 use crate::lab::Lab;
 use serde_json::{Value, json};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// The commands of a page: paragraphs, comments left out.
+/// The commands of a page: its paragraphs, without comments.
 fn commands(page: &str) -> Vec<String> {
     let text = |paragraph: &str| {
         paragraph.lines().filter(|line| !line.starts_with('#')).collect::<Vec<_>>().join("\n").trim().to_owned()
@@ -153,7 +153,7 @@ fn the_blocks_of_the_page_are_true() {
     let lab = Lab::new();
     let mut seen = 0;
     for block in blocks.iter().filter_map(|block| block.strip_prefix("console\n$ ")) {
-        // A command goes on as long as its lines end with a backslash.
+        // A backslash at the end of a line continues a command.
         let end =
             block.lines().scan(true, |on, line| std::mem::replace(on, line.ends_with('\\')).then_some(line.len() + 1)).sum();
         let (command, printed) = block.split_at(end);

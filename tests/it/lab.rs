@@ -1,4 +1,4 @@
-//! What the tests share: a scratch folder, the binary, and servers that misbehave on purpose.
+//! Shared by the tests: a scratch folder, the binary, and scripted servers.
 
 use llmscen::store::Record;
 use llmscen::store::journal::Reader;
@@ -56,7 +56,7 @@ impl Lab {
         path
     }
 
-    /// The binary in this folder, with an environment of its own.
+    /// The binary in this folder, with a clean environment.
     pub fn command(&self, args: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_llmscen"));
         command.args(args).current_dir(self.path()).env_clear().stdin(Stdio::null());
@@ -99,8 +99,8 @@ pub fn finish(child: Child) -> Ran {
     Ran::of(child.wait_with_output().expect("the child ends"))
 }
 
-/// A loopback server of raw sockets: `answer` gets each connection's stream after a whole request was read, again and
-/// again until it returns false or the client goes.
+/// A loopback server of raw sockets: `answer` is called with the connection after each complete request, until it
+/// returns false or the client disconnects.
 pub struct Server {
     pub addr: SocketAddr,
     pub requests: Arc<AtomicUsize>,
@@ -161,11 +161,11 @@ pub fn read_request(stream: &mut impl Read) -> Option<Vec<u8>> {
 }
 
 /// A response with a length.
-pub fn whole(status: &str, kind: &str, body: &str) -> Vec<u8> {
+pub fn response(status: &str, kind: &str, body: &str) -> Vec<u8> {
     format!("HTTP/1.1 {status}\r\ncontent-type: {kind}\r\ncontent-length: {}\r\n\r\n{body}", body.len()).into_bytes()
 }
 
-/// A chunked event stream of these events; `end` says whether the last chunk is sent.
+/// A chunked event stream of these events; `end`: with the last chunk.
 pub fn stream(events: &[&str], end: bool) -> Vec<u8> {
     let mut bytes = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n".to_vec();
     for event in events {
@@ -181,12 +181,12 @@ pub fn stream(events: &[&str], end: bool) -> Vec<u8> {
 pub const TOKEN: &str = r#"{"id":"r","choices":[{"index":0,"delta":{"content":"hi"},"finish_reason":null}]}"#;
 pub const FINISH: &str = r#"{"id":"r","choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}"#;
 
-/// Sends the bytes; false where the client is gone.
+/// Sends the bytes; false if the client has disconnected.
 pub fn send(stream: &mut TcpStream, bytes: &[u8]) -> bool {
     stream.write_all(bytes).and_then(|()| stream.flush()).is_ok()
 }
 
-/// A scenario that asks `n` chat requests of `url`, one after another.
+/// A scenario that sends `n` chat requests to `url`, one after the other.
 pub fn plain(url: &str, n: u32) -> String {
     format!(
         "version: 1\nname: t\ntarget: {{ url: \"{url}\", model: m, timeouts: {{ connect: 2s, read: 1s, total: 5s }} }}\n\

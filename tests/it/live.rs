@@ -72,12 +72,12 @@ fn progress_may_be_left_out_and_a_full_screen_needs_a_terminal() {
     assert!(!run(&["--progress", "none"]).expect(0).err.contains("[1/4]"));
     assert!(run(&["--progress", "plain"]).expect(0).err.contains("[4/4] concurrency=4  34/34"));
     let fallen = run(&["--live"]).expect(0).err;
-    assert!(fallen.contains("note: --live needs a terminal on stderr; progress is told in plain lines instead"), "{fallen}");
+    assert!(fallen.contains("note: --live requires a terminal on stderr; using plain progress lines"), "{fallen}");
     assert!(fallen.contains("[4/4]"), "{fallen}");
     run(&["--live", "--progress", "json"]).expect(2);
 }
 
-/// The binary on a terminal of 100 × 30 that answers no question; None where `script` is not there to make one.
+/// The binary on a terminal of 100 × 30 that answers no queries; `None` without `script`.
 fn on_a_terminal(lab: &Lab, args: &str) -> Option<Child> {
     let line = format!("stty cols 100 rows 30; {} {args}", env!("CARGO_BIN_EXE_llmscen"));
     let mut script = Command::new("script");
@@ -100,7 +100,7 @@ fn the_full_screen_asks_the_terminal_nothing_and_ends_with_q() {
         if n == 0 {
             break;
         }
-        // The screen is up: q is heard from here on.
+        // The screen is active: q works from here on.
         if keys.is_some() && text.contains("\u{1b}[?1049h") && text.contains("in flight") {
             keys.as_mut().unwrap().write_all(b"q").unwrap();
             let open = keys.take();
@@ -119,7 +119,7 @@ fn a_run_on_a_terminal_that_is_closed_is_drained_and_reported() {
     for how in ["--live", "--progress bar"] {
         let lab = Lab::new();
         lab.file("s.yaml", SWEEP.replace("requests: 30", "requests: 30000"));
-        // The shell gets the signal and passes it on, as one at a prompt does, and says how the run ended.
+        // The shell receives and forwards the signal, and prints the exit status.
         let line = format!("{} run s.yaml --output out {how} & run=$!", env!("CARGO_BIN_EXE_llmscen"));
         lab.file("sh", format!("{line}; trap 'kill -HUP $run' HUP; wait $run; wait $run; echo $? > code"));
         let mut script = Command::new("script");
@@ -140,7 +140,7 @@ fn a_run_on_a_terminal_that_is_closed_is_drained_and_reported() {
     }
 }
 
-/// A GET of the endpoint: the whole answer; None where nobody listens any more.
+/// The response of a GET request to the endpoint; `None` if it is closed.
 fn get(addr: SocketAddr, path: &str) -> Option<String> {
     let mut socket = TcpStream::connect(addr).ok()?;
     write!(socket, "GET {path} HTTP/1.1\r\nhost: x\r\n\r\n").ok()?;
@@ -148,7 +148,7 @@ fn get(addr: SocketAddr, path: &str) -> Option<String> {
     socket.read_to_string(&mut answer).ok().map(|_| answer)
 }
 
-/// The sum of all series that begin so and hold this text.
+/// The sum of all series with this prefix that contain this text.
 fn sum(text: &str, name: &str, holds: &str) -> u64 {
     let own = text.lines().filter(|line| line.starts_with(name) && line.contains(holds));
     own.filter_map(|line| line.rsplit(' ').next()?.parse::<u64>().ok()).sum()
@@ -204,7 +204,7 @@ fn metrics_are_scraped_in_mid_run_and_end_as_the_report_has_them() {
 }
 
 #[test]
-fn a_port_that_is_taken_is_said_before_any_traffic() {
+fn a_port_in_use_is_an_error_before_any_traffic() {
     let lab = Lab::new();
     lab.file("s.yaml", SWEEP);
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -313,6 +313,6 @@ fn a_stored_run_is_judged_by_another_scenario_and_says_so() {
     assert_eq!(lab.results(), own, "the run's own limits are back, and the note is gone");
     lab.file("other.yaml", SWEEP);
     let ran = lab.llmscen(&["report", "out", "--slo", "other.yaml"]).expect(2);
-    let why = "other.yaml has no case `base`, which the run has; it has: concurrency=2  concurrency=4.";
+    let why = "other.yaml has no case `base` of the run; it has: concurrency=2  concurrency=4.";
     assert!(ran.err.contains(why), "{}", ran.err);
 }

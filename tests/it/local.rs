@@ -17,7 +17,7 @@ fn scenario(request: &str, load: &str, more: &str) -> String {
     )
 }
 
-/// What came for each request, by number.
+/// The reply of each request, by number.
 fn replies(lab: &Lab) -> Vec<Value> {
     let database = Connection::open(lab.path().join("out/requests.db")).unwrap();
     let mut rows = database.prepare("SELECT response FROM bodies ORDER BY seq").unwrap();
@@ -104,7 +104,7 @@ fn a_stop_text_ends_a_reply_before_it() {
     let lab = Lab::new();
     lab.run(&scenario("", "concurrency: 1, requests: 1", BODIES)).expect(0);
     let text = replies(&lab)[0]["text"].as_str().unwrap().to_owned();
-    // A plain character from the midst of what greedy decoding says.
+    // A character from the middle of the greedy output.
     let (at, stop) = text.char_indices().find(|(at, c)| *at > 1 && c.is_ascii_alphanumeric()).expect("a plain character");
     let lab = Lab::new();
     lab.run(&scenario(&format!(", stop: [\"{stop}\"]"), "concurrency: 1, requests: 1", BODIES)).expect(0);
@@ -115,7 +115,7 @@ fn a_stop_text_ends_a_reply_before_it() {
 }
 
 #[test]
-fn what_is_not_there_is_said_before_anything_runs() {
+fn missing_files_are_errors_before_the_run() {
     let with = |target: &str| {
         let lab = Lab::new();
         lab.file("other/readme.txt", "x");
@@ -186,7 +186,7 @@ fn the_table_of_speeds_is_printed() {
     let lab = Lab::new();
     let yaml = scenario("", "concurrency: 1, requests: 2", "");
     let yaml = yaml.replace("{ kind: random, tokens: 24 }", "{ kind: speed_benchmark, prompt_tokens: { max: 96 } }");
-    // The benchmark's own 2048 tokens would take a debug build too long.
+    // 2048 tokens, as in the benchmark, would take too long in a debug build.
     let ran = lab.run(&yaml.replace("ignore_eos: true", "ignore_eos: true, extra: { max_tokens: 16 }")).expect(0);
     assert!(ran.out.contains("INPUT LENGTH  SPEED (TOKENS/S)  MEMORY (GB)"), "{}", ran.out);
     let speed = &lab.results()["cases"][0]["speed"];

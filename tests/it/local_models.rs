@@ -1,4 +1,4 @@
-//! Where the model of `api: local` comes from, and what is refused before it is loaded.
+//! Sources of the model of `api: local`, and errors before it is loaded.
 
 use crate::lab::*;
 use flate2::read::ZlibDecoder;
@@ -16,14 +16,14 @@ fn scenario(model: &str) -> String {
     )
 }
 
-fn own(name: &str) -> PathBuf {
+fn shipped_model(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/local").join(name)
 }
 
-/// Copies a model of the repository, but for the files named.
-fn copy(name: &str, to: &Path, without: &[&str]) {
+/// Copies a shipped model without some files.
+fn copy_model(name: &str, to: &Path, without: &[&str]) {
     std::fs::create_dir_all(to).unwrap();
-    for entry in std::fs::read_dir(own(name)).unwrap() {
+    for entry in std::fs::read_dir(shipped_model(name)).unwrap() {
         let path = entry.unwrap().path();
         let file = path.file_name().unwrap().to_str().unwrap();
         if !without.contains(&file) {
@@ -75,7 +75,7 @@ fn what_is_not_computed_is_refused_by_name_in_the_plan() {
     };
     let lab = Lab::new();
     let folder = lab.path().join("m");
-    copy("qwen2", &folder, &[]);
+    copy_model("qwen2", &folder, &[]);
     let config = folder.join("config.json");
     change(&config, &json!({ "use_sliding_window": true, "sliding_window": 64 }));
     refused(
@@ -107,7 +107,7 @@ fn what_is_not_computed_is_refused_by_name_in_the_plan() {
 #[test]
 fn a_prompt_without_a_chat_template_begins_with_one_bos() {
     let lab = Lab::new();
-    copy("qwen2", &lab.path().join("m"), &["chat_template.jinja"]);
+    copy_model("qwen2", &lab.path().join("m"), &["chat_template.jinja"]);
     lab.run(&scenario("m")).expect(0);
     for body in bodies(&lab) {
         let ids = body["prompt_token_ids"].as_array().unwrap().clone();
@@ -115,9 +115,9 @@ fn a_prompt_without_a_chat_template_begins_with_one_bos() {
         assert_eq!((ids.len(), ids[0].as_u64(), begins), (24, Some(0), 1), "the dataset counts as the model reads");
     }
     let templated = Lab::new();
-    templated.run(&scenario(&own("qwen2").display().to_string())).expect(0);
+    templated.run(&scenario(&shipped_model("qwen2").display().to_string())).expect(0);
     let ids = bodies(&templated)[0]["prompt_token_ids"].as_array().unwrap().clone();
-    // 23 tokens of text, which are 24 with BOS as a prompt of their own, and the 3 of the template, which writes no BOS.
+    // 23 tokens of text (24 with BOS), and 3 of the template, which writes no BOS.
     assert!(ids.len() == 26 && !ids.contains(&json!(0)), "{ids:?}");
 }
 
@@ -142,7 +142,7 @@ fn memory_and_attention_are_in_every_report() {
 fn hub(name: &'static str) -> Server {
     Server::start_of_paths(move |path| {
         let file = path.strip_prefix("/org/tiny/resolve/main/")?;
-        std::fs::read(own(name).join(file)).ok()
+        std::fs::read(shipped_model(name).join(file)).ok()
     })
 }
 
@@ -198,7 +198,7 @@ fn a_model_of_the_hub_is_downloaded_once_and_runs_offline_from_then_on() {
     assert_eq!(server.requests.load(std::sync::atomic::Ordering::Relaxed), asked, "the second run asks for nothing");
     assert_eq!(bodies(&lab), first);
     let folder = Lab::new();
-    folder.run(&scenario(&own("qwen3").display().to_string())).expect(0);
+    folder.run(&scenario(&shipped_model("qwen3").display().to_string())).expect(0);
     assert_eq!(bodies(&folder), first, "the same model by its folder");
 }
 
@@ -206,7 +206,7 @@ fn a_model_of_the_hub_is_downloaded_once_and_runs_offline_from_then_on() {
 fn a_model_of_the_hugging_face_cache_needs_no_network() {
     let lab = Lab::new();
     let home = lab.path().join("hf");
-    copy("qwen2", &home.join("hub/models--org--tiny/snapshots/abc"), &[]);
+    copy_model("qwen2", &home.join("hub/models--org--tiny/snapshots/abc"), &[]);
     lab.file("hf/hub/models--org--tiny/refs/main", "abc");
     run_with(&lab, &[("LLMSCEN_HUB", "http://127.0.0.1:9/datasets"), ("HF_HOME", home.to_str().unwrap())]).expect(0);
     let notes = lab.results()["notes"].to_string();

@@ -1,4 +1,4 @@
-//! Targets that go away, and requests that all fail in the same way: the run stops, and says why.
+//! Lost targets, and requests that all fail in the same way: the run stops with a reason.
 
 use crate::lab::*;
 use std::io::{BufRead, BufReader, Read};
@@ -7,7 +7,7 @@ use std::process::Child;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-/// A simulator in a process of its own, killed when dropped.
+/// A simulator in a separate process, killed when dropped.
 struct Simulator(Child);
 
 impl Drop for Simulator {
@@ -54,7 +54,7 @@ fn start(lab: &Lab, scenario: &str) -> Child {
 }
 
 #[test]
-fn a_target_that_goes_away_ends_its_case_and_is_not_sent_to_again() {
+fn a_lost_target_ends_its_case_and_gets_no_further_request() {
     let (lab, port) = (Lab::new(), port());
     let server = simulator(&lab, port);
     let more = "matrix: { load.concurrency: [4, 2] }\n";
@@ -112,13 +112,14 @@ fn twenty_equal_client_errors_stop_a_case() {
     for (status, words) in
         [("401 Unauthorized", "401 (Unauthorized)"), ("404 Not Found", "404 (Not Found)"), ("302 Found", "302 (Found)")]
     {
-        let server =
-            Server::start(move |s, _| send(s, &whole(status, "application/json", r#"{"error":{"message":"the very reason"}}"#)));
+        let server = Server::start(move |s, _| {
+            send(s, &response(status, "application/json", r#"{"error":{"message":"the very reason"}}"#))
+        });
         let lab = Lab::new();
         let scenario = plain(&server.url(), 5000) + "slo: [\"ttft.p95 < 1s\", \"error_rate < 1%\"]\n";
         let ran = lab.run(&scenario).expect(3);
         let sent = server.requests.load(std::sync::atomic::Ordering::SeqCst);
-        // Its only user sends no further one while the results are collected. A 404 also asks for the models.
+        // The only user sends no further request while results are collected. After a 404, the models are listed, too.
         assert_eq!(sent, 20 + usize::from(status.starts_with("404")), "{status}");
         let said =
             if words.starts_with('3') { " help: the server redirects to " } else { " Server message: the very reason. help: " };
@@ -136,7 +137,7 @@ fn twenty_equal_client_errors_stop_a_case() {
 #[test]
 fn a_warm_up_that_fails_stops_the_case_with_the_hint() {
     let body = r#"{"error":{"message":"Unauthorized"}}"#;
-    let server = Server::start(move |s, _| send(s, &whole("401 Unauthorized", "application/json", body)));
+    let server = Server::start(move |s, _| send(s, &response("401 Unauthorized", "application/json", body)));
     let lab = Lab::new();
     let ran = lab.run(&plain(&server.url(), 500).replace("requests: 500", "requests: 500, warmup: 30")).expect(3);
     let known =
@@ -145,7 +146,7 @@ fn a_warm_up_that_fails_stops_the_case_with_the_hint() {
 }
 
 #[test]
-fn a_search_whose_server_goes_away_names_the_probe() {
+fn a_search_with_a_lost_server_names_the_probe() {
     let (lab, port) = (Lab::new(), port());
     let server = simulator(&lab, port);
     let more = "search: { vary: load.concurrency, range: [2, 8] }\n";
@@ -160,7 +161,7 @@ fn a_search_whose_server_goes_away_names_the_probe() {
 
 #[test]
 fn a_run_may_keep_going() {
-    let server = Server::start(|s, _| send(s, &whole("401 Unauthorized", "application/json", "{}")));
+    let server = Server::start(|s, _| send(s, &response("401 Unauthorized", "application/json", "{}")));
     let lab = Lab::new();
     lab.file("s.yaml", plain(&server.url(), 60) + "slo: [\"ttft.p95 < 1s\"]\n");
     let ran = lab.llmscen(&["run", "s.yaml", "--output", "out", "--keep-going"]).expect(3);
@@ -198,9 +199,9 @@ fn answer(mut stream: &TcpStream, heads: &Mutex<Vec<String>>) -> Option<()> {
     let missing = r#"{"error":{"message":"The model `m` does not exist."}}"#;
     if head.starts_with("get ") {
         heads.lock().unwrap().push(head);
-        return send(&mut stream.try_clone().ok()?, &whole("200 OK", "application/json", body)).then_some(());
+        return send(&mut stream.try_clone().ok()?, &response("200 OK", "application/json", body)).then_some(());
     }
-    std::io::Write::write_all(&mut stream, &whole("404 Not Found", "application/json", missing)).ok()
+    std::io::Write::write_all(&mut stream, &response("404 Not Found", "application/json", missing)).ok()
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! What is charged to the server, and what is believed of it.
+//! Servers with implausible or delayed replies: what counts as their failure, and which counts are trusted.
 
 use crate::lab::*;
 use rustix::process::{Pid, Signal, kill_process};
@@ -14,7 +14,7 @@ fn a_pause_of_the_tool_is_not_a_timeout_of_the_server() {
     let seen = resumed.clone();
     let server = Server::start(move |s, number| {
         let _ = arrived.send(());
-        // Every other reply waits in the kernel when the tool goes on; the rest come after it.
+        // Every other reply is in the kernel when the process continues; the rest arrive later.
         if number % 2 == 1 {
             while !seen.load(Ordering::SeqCst) {
                 std::thread::sleep(Duration::from_millis(5));
@@ -100,8 +100,5 @@ fn a_body_that_is_framed_in_no_supported_way_is_refused() {
     let case = &lab.results()["cases"][0];
     assert_eq!(case["counts"]["failures"], serde_json::json!({ "decode": 3 }));
     let report = lab.text("out/report.md");
-    assert!(
-        report.contains("unsupported framing of the response: `transfer-encoding: gzip`; only `chunked` is supported"),
-        "{report}"
-    );
+    assert!(report.contains("unsupported response framing: `transfer-encoding: gzip`; only `chunked` is supported"), "{report}");
 }

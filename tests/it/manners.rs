@@ -1,7 +1,7 @@
-//! What a request may do besides succeed: be tried again, be left by its user, carry an id.
+//! Retries, client cancellations and request ids.
 
 use crate::lab::{FINISH, Lab, Server, TOKEN, send, stream};
-use crate::sessions::context;
+use crate::witness::context;
 use llmscen::run::execution::run_plan;
 use llmscen::run::execution::stop::Stop;
 use llmscen::run::prepare::prepare_cases;
@@ -73,13 +73,13 @@ fn played(plan: &Plan) -> Vec<Outcome> {
 }
 
 /// The only row of one request.
-fn one(server: &Server, target: &str, request: &str) -> Outcome {
+fn send_one(server: &Server, target: &str, request: &str) -> Outcome {
     let mut rows = played(&plan(&format!("url: \"{}\"{target}", server.url()), request, "concurrency: 1, requests: 1"));
     assert_eq!(rows.len(), 1, "a retried request is one row");
     rows.remove(0)
 }
 
-/// A simulator of these parameters that keeps its truth.
+/// A simulator with these parameters that logs its writes.
 fn simulator(parameters: &str) -> (Running, String) {
     let plan = plan(&format!("url: simulator, simulator: {parameters}"), "", "concurrency: 1, requests: 1");
     let Place::Simulator { server, .. } = &plan.cases[0].target.place else { panic!("a simulator") };
@@ -109,11 +109,11 @@ fn failure(outcome: &Outcome) -> &Failure {
 }
 
 #[test]
-fn a_refused_request_comes_back_when_it_was_told_to_and_its_clock_runs_on() {
+fn a_refused_request_is_retried_after_its_delay_and_its_latency_includes_the_wait() {
     let server = Server::start(|socket, number| {
         send(socket, &if number == 0 { refusal("429 Too Many Requests", "1", "full") } else { reply() })
     });
-    let seen = one(&server, "", "retry: { on: [429], wait: 1ms }");
+    let seen = send_one(&server, "", "retry: { on: [429], wait: 1ms }");
     let line = &seen.timeline;
     assert_eq!((seen.word(), seen.attempts, seen.status, seen.reconnects), ("ok", 2, Some(200), 0));
     let second = Nanos::from_millis(1000);
@@ -125,11 +125,11 @@ fn a_refused_request_comes_back_when_it_was_told_to_and_its_clock_runs_on() {
 #[test]
 fn the_last_attempt_tells_why_it_failed() {
     let server = Server::start(|socket, number| send(socket, &refusal("503 Service Unavailable", "0", &format!("try {number}"))));
-    let seen = one(&server, "", "retry: { on: [503], max: 2 }");
+    let seen = send_one(&server, "", "retry: { on: [503], max: 2 }");
     assert_eq!((seen.word(), seen.attempts), ("http_5xx", 3));
     assert!(failure(&seen).message.contains("try 2"), "{:?}", failure(&seen));
     assert_eq!(server.requests.load(std::sync::atomic::Ordering::SeqCst), 3);
-    let once = one(&server, "", "retry: { on: [429, connect], max: 2 }");
+    let once = send_one(&server, "", "retry: { on: [429, connect], max: 2 }");
     assert_eq!((once.word(), once.attempts, once.timeline.last_sent), ("http_5xx", 1, None));
 }
 
@@ -137,24 +137,24 @@ fn the_last_attempt_tells_why_it_failed() {
 fn nothing_is_asked_twice_once_content_has_come() {
     let retry = "retry: { on: [truncated, connect], max: 3, wait: 1ms }";
     let cut = Server::start(|socket, _| and_close(socket, &[TOKEN]));
-    let seen = one(&cut, "", retry);
+    let seen = send_one(&cut, "", retry);
     assert_eq!((seen.word(), seen.attempts, seen.timeline.tokens.len()), ("truncated", 1, 1));
     let late = Server::start(|socket, number| match number {
         0 => false,
         1 => and_close(socket, &[]),
         _ => send(socket, &reply()),
     });
-    let seen = one(&late, "", retry);
+    let seen = send_one(&late, "", retry);
     assert_eq!((seen.word(), seen.attempts, seen.timeline.tokens.len()), ("ok", 3, 2));
 }
 
 #[test]
 fn the_total_timeout_ends_a_wait() {
     let server = Server::start(|socket, _| send(socket, &refusal("503 Service Unavailable", "60", "busy")));
-    let seen = one(&server, ", timeouts: { total: 300ms }", "retry: { on: [503] }");
+    let seen = send_one(&server, ", timeouts: { total: 300ms }", "retry: { on: [503] }");
     assert_eq!((seen.word(), seen.attempts), ("timeout_total", 1));
     let words = &failure(&seen).message;
-    assert!(words.contains("not done within 300ms, while it waited to be tried again: 503: busy"), "{words}");
+    assert!(words.contains("not done within 300ms while waiting to retry after: 503: busy"), "{words}");
 }
 
 #[test]
@@ -180,7 +180,7 @@ fn users_leave_by_the_clock_even_before_an_answer() {
         std::thread::sleep(std::time::Duration::from_secs(20));
         false
     });
-    let seen = one(&server, "", "cancel: { share: 100%, after: 150ms }");
+    let seen = send_one(&server, "", "cancel: { share: 100%, after: 150ms }");
     assert_eq!((seen.word(), seen.timeline.headers), ("abandoned", None));
     let stayed = seen.timeline.end.since(seen.timeline.sent.unwrap());
     assert!(stayed >= Nanos::from_millis(150) && stayed < Nanos::from_millis(15_000), "{stayed:?}");
@@ -218,7 +218,7 @@ fn who_leaves_is_no_error_and_what_was_seen_counts() {
     assert_eq!(by_tokens.scalars[&Metric::ErrorRate], 0.0);
     let n = |case: &llmscen_core::report::CaseReport, metric| case.distributions[&metric].n;
     assert_eq!((n(&by_tokens, Metric::Ttft), n(&by_tokens, Metric::E2e)), (40, counts.ok));
-    // By the clock only early first tokens could be seen, so none of them counts.
+    // After a cancellation by time, only early first tokens are observed, so none counts.
     let by_clock = case("after: 60ms");
     assert!(by_clock.counts.abandoned > 5, "{:?}", by_clock.counts);
     assert_eq!(n(&by_clock, Metric::Ttft), by_clock.counts.ok);

@@ -1,5 +1,5 @@
-//! What a run holds in memory: while requests are sent their rows are on the disk, and a report reads them a part at a time. Where
-//! memory ends, the run does.
+//! Memory use: during a run, records are on disk, and a report reads them part by part. Out of memory, the run ends with an
+//! error.
 
 use crate::lab::{Lab, Ran};
 use std::io::{BufRead, BufReader, Read};
@@ -96,11 +96,11 @@ fn a_run_that_memory_does_not_suffice_for_ends_as_an_error() {
         "version: 1\nname: m\ntarget: { url: simulator }\ndataset: { kind: prompt, text: x }\nrequest: { max_tokens: 2 }\n\
          load: { concurrency: 4, requests: 20 }\n",
     );
-    // So little that the libraries hardly fit, and steps up to where it suffices: what fails differs from one to the next.
+    // Limits from almost nothing to enough: different steps fail at each.
     let ran: Vec<(u32, Ran)> = (0..6).map(|step| 140_000 + 40_000 * step).map(|kib| (kib, limited(&lab, kib))).collect();
     for (kib, ran) in &ran {
         // Below some limit the program is not even loaded.
-        // Where it suffices, a busy machine may spoil the measurement (4).
+        // With enough memory, a busy machine may still make the measurement invalid (4).
         let unloaded = ran.code == 127 || ran.err.contains("cannot allocate memory") || ran.err.contains("failed to map");
         assert!(unloaded || [0, 3, 4].contains(&ran.code), "{kib} KiB: {ran:?}");
         assert!(ran.code != 3 || ran.err.contains("memory") || ran.err.contains("thread"), "{kib} KiB: {ran:?}");

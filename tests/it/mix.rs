@@ -1,6 +1,6 @@
-//! Mixed traffic: what each entry asks, when, and how its results are told.
+//! Mixed traffic: requests, send times and results of each class.
 
-use crate::lab::{Lab, whole};
+use crate::lab::{Lab, response};
 use crate::sessions::{Recorder, says};
 use llmscen_core::schedule::mix::Deal;
 use llmscen_core::seed::Seed;
@@ -18,7 +18,7 @@ fn scenario(url: &str, sections: &str) -> String {
     )
 }
 
-/// The last message and the limit of each request, in the order in which they came.
+/// The last message and the token limit of each request, in order of arrival.
 fn asked(server: &Recorder) -> Vec<(String, u64)> {
     let limits: Vec<u64> = server.bodies.lock().unwrap().iter().map(|body| body["max_tokens"].as_u64().unwrap()).collect();
     server.asked().into_iter().zip(limits).collect()
@@ -55,7 +55,7 @@ fn chats_and_questions(lab: &Lab, weight: u32) -> Vec<(String, u64)> {
 }
 
 #[test]
-fn every_entry_asks_in_its_own_words_and_its_results_add_up() {
+fn every_class_has_its_requests_and_its_results_add_up() {
     let lab = Lab::new();
     let seen = chats_and_questions(&lab, 2);
     let plan = llmscen_scenario::load(&llmscen_scenario::Input {
@@ -108,7 +108,7 @@ fn a_limit_on_an_entry_is_judged_by_its_requests_alone() {
     let lab = Lab::new();
     let refused = |body: &Value| body["max_tokens"] == 9;
     let server = Recorder::start(move |_, body| match refused(body) {
-        true => whole("503 Service Unavailable", "application/json", "{}"),
+        true => response("503 Service Unavailable", "application/json", "{}"),
         false => says("ok"),
     });
     let sections = "dataset: { kind: prompt, text: x }\nmix:\n  - { name: good, weight: 2 }\n\

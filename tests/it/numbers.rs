@@ -6,7 +6,7 @@ use std::process::Command;
 const ROOT: &str = env!("CARGO_MANIFEST_DIR");
 const PACKAGES: [&str; 4] = ["numpy", "scipy", "pyarrow", "pyyaml"];
 
-/// Asserts that the script agrees with every figure of these run folders, in one process.
+/// Asserts that the script confirms all metrics of these run folders, in one process.
 pub fn agree(folders: &[PathBuf]) {
     assert!(!folders.is_empty());
     let script = Path::new(ROOT).join("tests/check_numbers.py");
@@ -15,7 +15,7 @@ pub fn agree(folders: &[PathBuf]) {
     assert!(out.status.success() && said.contains(" figures agree, "), "tests/check_numbers.py differs:\n{said}");
 }
 
-/// A Python with the packages: that of `LLMSCEN_PYTHON`, else `target/python`, which is made where it is missing.
+/// A Python with the packages: `LLMSCEN_PYTHON`, or `target/python`, which is created if missing.
 fn python() -> PathBuf {
     let folder = Path::new(ROOT).join("target/python");
     let own = folder.join("bin/python3");

@@ -1,4 +1,4 @@
-//! What a run leaves, and what the other commands print.
+//! Files of a run, and output of the other commands.
 
 use crate::lab::*;
 use std::path::Path;
@@ -8,7 +8,7 @@ fn shipped(lab: &Lab, name: &str, more: &[&str]) -> Ran {
     let root = env!("CARGO_MANIFEST_DIR");
     let (file, out) = (format!("{root}/scenarios/{name}"), lab.path().join("out"));
     let mut args = vec!["run", &file, "--output", out.to_str().unwrap(), "--force"];
-    // A debug build on a busy machine is not what the audit's defaults are about.
+    // The defaults of the audit are not meant for a debug build on a busy machine.
     for relaxed in ["audit.lag_p99=10s", "audit.stall_p99=10s", "audit.cpu=100%", "audit.achieved=1%"] {
         args.extend(["--set", relaxed]);
     }
@@ -166,7 +166,7 @@ fn completions_are_measured_streamed_and_whole() {
 }
 
 #[test]
-fn whole_bodies_and_messages_of_a_file_are_sent_as_they_stand() {
+fn bodies_and_messages_of_a_file_are_sent_unchanged() {
     let bodies = std::sync::Arc::new(std::sync::Mutex::new(Vec::new()));
     let seen = bodies.clone();
     let server = {

@@ -1,4 +1,4 @@
-//! Secrets planted wherever a scenario may have them, before a server that says all of them: no output of any command holds one.
+//! Secrets in all places of a scenario, and a server that echoes them: no output of any command contains one.
 
 use crate::lab::*;
 use base64::Engine;
@@ -30,7 +30,7 @@ const ENV: [(&str, &str); 11] = [
 /// Written in the scenario itself.
 const WRITTEN: [&str; 5] =
     ["user-planted-11", "query-planted-12", "literal-planted-13", "pageuser-planted-14", "pagequery-planted-15"];
-/// In the environment of the tool alone.
+/// Only in the environment of llmscen.
 const PROXY: &str = "proxy-planted-16";
 const MODEL: &str = "qwen2.5-7b-instruct-planted";
 
@@ -59,7 +59,7 @@ fn clean(place: &str, text: &[u8]) {
     }
 }
 
-/// Every second answer is an error; all of them say every secret.
+/// Every second response is an error; all of them contain every secret.
 fn parrot() -> Server {
     let all = planted();
     Server::start(move |stream, number| {
@@ -69,7 +69,7 @@ fn parrot() -> Server {
         let with = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap().replacen("\r\n", &format!("\r\n{head}"), 1);
         if number % 3 == 1 {
             let body = format!("{{\"error\": {{\"message\": {words}}}}}");
-            return send(stream, with(whole("400 Bad Request", "application/json", &body)).as_bytes());
+            return send(stream, with(response("400 Bad Request", "application/json", &body)).as_bytes());
         }
         let token = format!(r#"{{"id":{words},"choices":[{{"index":0,"delta":{{"content":{words}}},"finish_reason":null}}]}}"#);
         let finish = format!(r#"{{"id":"r","choices":[{{"index":0,"delta":{{}},"finish_reason":{words}}}]}}"#);
@@ -77,14 +77,14 @@ fn parrot() -> Server {
     })
 }
 
-/// A page of metrics whose names and labels say every secret.
+/// A /metrics endpoint whose names and labels contain every secret.
 fn page() -> Server {
     let label = planted().join(" ").replace('\\', "\\\\").replace('"', "\\\"");
     Server::start(move |stream, number| {
         let text = format!(
             "# TYPE odd gauge\nodd{{who=\"{label}\"}} {number}\n# TYPE vllm:num_requests_running gauge\nvllm:num_requests_running{{model_name=\"{label}\"}} {number}\n"
         );
-        send(stream, &whole("200 OK", "text/plain; version=0.0.4", &text))
+        send(stream, &response("200 OK", "text/plain; version=0.0.4", &text))
     })
 }
 
@@ -159,7 +159,7 @@ fn get(addr: SocketAddr) -> Option<String> {
 }
 
 #[test]
-fn no_output_of_any_command_holds_a_planted_secret() {
+fn no_output_of_any_command_contains_a_planted_secret() {
     let (lab, proxy, page) = (Lab::new(), parrot(), page());
     lab.file("s.yaml", scenario(&page));
     let said = |args: &[&str], set: bool| {
@@ -207,7 +207,7 @@ fn no_output_of_any_command_holds_a_planted_secret() {
     clean("step summary", lab.text("step.md").as_bytes());
     clean_folder(&lab.path().join("out"));
 
-    // What is no secret stays, and what was struck is still well formed.
+    // Other text stays, and redacted output is still well-formed.
     let (report, plan) = (lab.text("out/report.md"), lab.text("out/plan.yaml"));
     assert!(report.contains(MODEL) || lab.text("out/plan.yaml").contains(MODEL));
     assert!(scraped.contains(MODEL) && report.contains("planted-run"), "{report}");
@@ -224,7 +224,7 @@ fn no_output_of_any_command_holds_a_planted_secret() {
     }
     assert_eq!(lab.results()["cases"][0]["counts"]["scheduled"], 12);
 
-    // Bodies are for their owner alone.
+    // Bodies are readable by their owner only.
     assert_eq!(std::fs::metadata(lab.path().join("out/requests.db")).unwrap().permissions().mode() & 0o777, 0o600);
 
     said(&["try", "s.yaml"], true);

@@ -1,4 +1,4 @@
-//! Every shipped scenario at work, and protocols in the user's own words against the built-in ones.
+//! Shipped scenarios, and `custom` protocols compared with the built-in ones.
 
 use crate::lab::*;
 use polars::prelude::{AnyValue, ParquetReader, SerReader};
@@ -15,7 +15,7 @@ fn shipped() -> Vec<PathBuf> {
     files
 }
 
-/// Whether the limits hold depends on the machine; that every request is answered does not.
+/// Verdicts depend on the machine; the number of successful requests does not.
 #[test]
 fn every_shipped_scenario_runs_on_the_simulator() {
     for path in shipped() {
@@ -44,7 +44,7 @@ fn every_shipped_scenario_runs_on_the_simulator() {
     }
 }
 
-/// The rows of a run as text: what was asked, what came of it, and what the server counted; no times.
+/// The records of a run as text without times: requests, outcomes, and token counts of the server.
 fn rows(lab: &Lab) -> Vec<String> {
     let file = std::fs::File::open(lab.path().join("out/requests.parquet")).unwrap();
     let frame = ParquetReader::new(file).finish().unwrap();
@@ -73,7 +73,7 @@ fn rows(lab: &Lab) -> Vec<String> {
         .collect()
 }
 
-/// One run of the same 12 questions in turn, against a simulator that thinks before it speaks.
+/// A run of 12 prompts one after the other, against a simulator with reasoning.
 fn asked(target: &str, request: &str) -> Vec<String> {
     let lab = Lab::new();
     let ran = lab.run(&format!(
@@ -89,7 +89,7 @@ fn asked(target: &str, request: &str) -> Vec<String> {
 }
 
 #[test]
-fn chat_in_the_users_own_words_gives_the_same_rows() {
+fn chat_as_a_custom_protocol_gives_the_same_records() {
     let custom = "  template: { model: \"%m\", messages: \"{{ messages }}\", max_tokens: \"{{ case.max_tokens }}\", stream: true, \
                   stream_options: { include_usage: true } }\n  extract:\n    \
                   text: [\"$.choices[*].delta.content\", \"$.choices[*].delta.reasoning_content\"]\n    \
@@ -101,7 +101,7 @@ fn chat_in_the_users_own_words_gives_the_same_rows() {
 }
 
 #[test]
-fn anthropic_in_the_users_own_words_gives_the_same_rows() {
+fn anthropic_as_a_custom_protocol_gives_the_same_records() {
     let custom = "  template: { model: \"%m\", messages: \"{{ dialog }}\", max_tokens: \"{{ case.max_tokens }}\", stream: true }\n  \
                   extract:\n    text: [$.delta.text, $.delta.thinking]\n    \
                   usage: { prompt: $.message.usage.input_tokens, output: $.usage.output_tokens }\n    \
@@ -111,7 +111,7 @@ fn anthropic_in_the_users_own_words_gives_the_same_rows() {
 }
 
 #[test]
-fn ollama_in_the_users_own_words_gives_the_same_rows() {
+fn ollama_as_a_custom_protocol_gives_the_same_records() {
     let custom = "  template: { model: \"%m\", messages: \"{{ messages }}\", stream: true, options: { num_predict: \"{{ case.max_tokens }}\" } }\n  \
                   extract:\n    framing: ndjson\n    text: [$.message.content, $.message.thinking]\n    \
                   usage: { prompt: $.prompt_eval_count, output: $.eval_count }\n    \
@@ -141,7 +141,7 @@ fn several_choices_are_timed_each_on_its_own() {
     ))
     .expect(0);
     let case: Value = lab.results()["cases"][0].clone();
-    // Three choices of four tokens each: three gaps a choice, none of them between two choices.
+    // Three choices of four tokens: three gaps per choice, none between choices.
     assert_eq!(
         (case["metrics"]["output_tokens"]["max"].as_f64(), case["metrics"]["itl_ms"]["n"].as_u64()),
         (Some(12.0), Some(18))

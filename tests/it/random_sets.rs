@@ -28,7 +28,7 @@ fn draw(kind: u64, n: usize, rng: &mut ChaCha8Rng) -> Vec<f64> {
     (0..n).map(one).collect()
 }
 
-/// Ten seconds in which these values came, one after the other, again and again.
+/// Ten seconds of samples that repeat these values.
 fn arrivals(values: &[f64]) -> Arrivals {
     Arrivals { seconds: 10.0, bins: values.iter().map(|value| value.abs()).cycle().take(BINS).collect() }
 }

@@ -1,36 +1,30 @@
 //! Recorded responses of real servers, replayed over a socket: however the bytes arrive, the outcome is the same.
 
 use crate::lab::{Server, send};
-use llmscen_client::clock::Clock;
-use llmscen_client::counters::Gauges;
-use llmscen_client::http::{Http, Setting};
-use llmscen_client::route::Route;
+use crate::transport;
 use llmscen_core::api::Api;
 use llmscen_core::call::Call;
-use llmscen_core::outcome::{Failure, Finish, Outcome, Phase, Usage};
-use llmscen_core::target::{ModelShare, Place, Pool, Target, Timeouts, Tls};
+use llmscen_core::outcome::{Failure, Finish, Outcome, Usage};
+use llmscen_core::target::{ModelShare, Pool, Target};
 use llmscen_core::units::Nanos;
 use llmscen_protocols::protocol;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::sync::Arc;
-use std::time::Instant;
 
-/// The raw bytes of every recording, status line to the last byte of the body, and of every response that was made after
-/// its protocol's description.
+/// The raw responses of all recordings, and of all responses that were written from API descriptions.
 fn recordings() -> Vec<(String, Vec<u8>)> {
-    let mut all: Vec<_> = files("tests/wire", &["txt"]).into_iter().map(|(name, file)| (name, response(&file))).collect();
-    assert!(all.len() > 70, "{} recordings", all.len());
+    let mut responses: Vec<_> = files("tests/wire", &["txt"]).into_iter().map(|(name, file)| (name, response(&file))).collect();
+    assert!(responses.len() > 70, "{} recordings", responses.len());
     let spec: Vec<_> =
-        files("tests/wire/spec", &["sse", "ndjson", "json"]).into_iter().filter(|(name, _)| speaks(name)).collect();
-    assert!(spec.len() > 25, "{} responses after descriptions", spec.len());
-    all.extend(spec.into_iter().map(|(name, body)| (name.clone(), served(&name, &body))));
-    all
+        files("tests/wire/spec", &["sse", "ndjson", "json"]).into_iter().filter(|(name, _)| has_protocol(name)).collect();
+    assert!(spec.len() > 25, "{} responses from descriptions", spec.len());
+    responses.extend(spec.into_iter().map(|(name, body)| (name.clone(), with_head(&name, &body))));
+    responses
 }
 
-/// The files of these kinds in a folder, by name.
+/// The files with these extensions in a folder, by name.
 fn files(folder: &str, kinds: &[&str]) -> BTreeMap<String, Vec<u8>> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join(folder);
     let paths = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
@@ -38,23 +32,23 @@ fn files(folder: &str, kinds: &[&str]) -> BTreeMap<String, Vec<u8>> {
     wanted.map(|path| (path.file_name().unwrap().to_string_lossy().into_owned(), std::fs::read(&path).unwrap())).collect()
 }
 
-/// The API that a recording was asked of: a made one begins with its name, a recorded one tells the path.
+/// The API of a response: the file name begins with it, or contains the path of a recording.
 fn api(name: &str) -> Api {
-    let made = name.split('.').next().and_then(Api::parse);
-    made.unwrap_or(match name {
+    let named = name.split('.').next().and_then(Api::parse);
+    named.unwrap_or(match name {
         _ if name.contains("completions_") => Api::OpenaiCompletions,
         _ if name.contains("responses_") => Api::OpenaiResponses,
         _ => Api::OpenaiChat,
     })
 }
 
-/// `custom` says what it speaks in the scenario, not in a file's name.
-fn speaks(name: &str) -> bool {
+/// `custom` needs a scenario.
+fn has_protocol(name: &str) -> bool {
     protocol(api(name), None).is_ok()
 }
 
-/// A body as a server sends it.
-fn served(name: &str, body: &[u8]) -> Vec<u8> {
+/// A response with this body.
+fn with_head(name: &str, body: &[u8]) -> Vec<u8> {
     let kind = match name.rsplit('.').next() {
         Some("sse") => "text/event-stream",
         Some("ndjson") => "application/x-ndjson",
@@ -64,7 +58,7 @@ fn served(name: &str, body: &[u8]) -> Vec<u8> {
     [head.as_bytes(), body].concat()
 }
 
-/// A recording without the `###` lines around it, and without the line end that keeps the last one apart.
+/// A recording without the `###` lines around it and the line end before the last of them.
 fn response(file: &[u8]) -> Vec<u8> {
     let position = |needle: &[u8]| file.windows(needle.len()).position(|window| window == needle);
     let start = position(b"HTTP/1.1 ").unwrap();
@@ -73,34 +67,9 @@ fn response(file: &[u8]) -> Vec<u8> {
     bytes.strip_suffix(b"\n").unwrap_or(bytes).to_vec()
 }
 
-fn target(api: Api, url: String) -> Target {
-    Target {
-        api,
-        place: Place::Url(url),
-        models: vec![ModelShare { name: "tiny".into(), weight: 1.0 }],
-        api_key: None,
-        headers: Vec::new(),
-        timeouts: Timeouts {
-            connect: Nanos::from_millis(2000),
-            read: Nanos::from_millis(5000),
-            total: Nanos::from_millis(20_000),
-        },
-        tls: Tls::default(),
-        pool: Pool::PerRequest,
-        version: Default::default(),
-        compression: Default::default(),
-        request_id: None,
-        gpus: None,
-        server: None,
-        metrics: None,
-        hardware: None,
-        of_scenario: Default::default(),
-    }
-}
-
-/// What must not depend on how the bytes were split.
+/// The facts that must not depend on how the bytes were split.
 #[derive(Debug, PartialEq)]
-struct Seen {
+struct Decoded {
     status: Option<u16>,
     usage: Usage,
     events: usize,
@@ -109,16 +78,16 @@ struct Seen {
     bytes: u64,
 }
 
-impl From<Outcome> for Seen {
-    fn from(outcome: Outcome) -> Seen {
-        // Whether the end of a cut connection is seen as a reset or an early end is up to the kernel.
+impl From<Outcome> for Decoded {
+    fn from(outcome: Outcome) -> Decoded {
+        // Whether a cut connection ends with a reset or an early end of file depends on the kernel.
         let end = outcome.end.map_err(|failure| Failure { message: String::new(), ..failure });
         let (usage, id, bytes) = (outcome.usage, outcome.response_id, outcome.bytes_in);
-        Seen { status: outcome.status, usage, events: outcome.timeline.tokens.len(), end, id, bytes }
+        Decoded { status: outcome.status, usage, events: outcome.timeline.tokens.len(), end, id, bytes }
     }
 }
 
-/// One request to a server that sends `pieces`, each by a write of its own, and closes.
+/// One request to a server that sends `pieces`, each with a separate write, and closes.
 fn replay(name: &str, pieces: Vec<Vec<u8>>) -> Outcome {
     let server = Server::start(move |stream, _| {
         stream.set_nodelay(true).unwrap();
@@ -128,24 +97,11 @@ fn replay(name: &str, pieces: Vec<Vec<u8>>) -> Outcome {
         false
     });
     let api = api(name);
-    let target = target(api, server.url());
-    let route = Route::new(&server.url(), &target.tls, &Default::default()).unwrap();
-    let clock = Clock::starting(Instant::now());
-    let setting = Setting {
-        clock,
-        gauges: Arc::new(Gauges::default()),
-        protocol: protocol(api, None).unwrap(),
-        keep_text: false,
-        keep_bodies: false,
-        manners: Default::default(),
-    };
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let models = vec![ModelShare { name: "tiny".into(), weight: 1.0 }];
+    let target = Target { api, models, pool: Pool::PerRequest, ..transport::target(&server.url()) };
     let streamed = !name.contains("nonstream") && !name.ends_with(".json");
     let call = Call { streamed, body: b"{}".to_vec(), ..Call::default() };
-    let outcome = tokio::task::LocalSet::new().block_on(&runtime, async {
-        let engine = Http::new(&target, &route, setting).unwrap();
-        engine.call(call, Nanos::ZERO, Phase::Measured, std::future::pending()).await.outcome
-    });
+    let outcome = transport::on_worker(&target, async |client| transport::send(&client, call).await.outcome);
     check_order(name, &outcome);
     outcome
 }
@@ -164,7 +120,7 @@ fn check_order(name: &str, outcome: &Outcome) {
 fn every_recording_decodes_alike_in_one_piece_and_in_any_split() {
     let mut random = ChaCha8Rng::seed_from_u64(7);
     for (name, bytes) in recordings() {
-        let whole: Seen = replay(&name, vec![bytes.clone()]).into();
+        let whole: Decoded = replay(&name, vec![bytes.clone()]).into();
         for _ in 0..4 {
             let mut pieces = Vec::new();
             let mut rest = &bytes[..];
@@ -173,7 +129,7 @@ fn every_recording_decodes_alike_in_one_piece_and_in_any_split() {
                 pieces.push(piece.to_vec());
                 rest = after;
             }
-            let split: Seen = replay(&name, pieces).into();
+            let split: Decoded = replay(&name, pieces).into();
             assert_eq!(split, whole, "{name}");
         }
     }
@@ -182,14 +138,14 @@ fn every_recording_decodes_alike_in_one_piece_and_in_any_split() {
 #[test]
 fn every_recording_decodes_byte_by_byte() {
     for (name, bytes) in recordings().into_iter().filter(|(_, bytes)| bytes.len() < 6000) {
-        let whole: Seen = replay(&name, vec![bytes.clone()]).into();
-        let single: Seen = replay(&name, bytes.iter().map(|byte| vec![*byte]).collect()).into();
+        let whole: Decoded = replay(&name, vec![bytes.clone()]).into();
+        let single: Decoded = replay(&name, bytes.iter().map(|byte| vec![*byte]).collect()).into();
         assert_eq!(single, whole, "{name}");
     }
 }
 
 #[test]
-fn the_recordings_mean_what_the_servers_meant() {
+fn recordings_have_the_expected_outcomes() {
     let recordings: BTreeMap<String, Vec<u8>> = recordings().into_iter().collect();
     let outcome = |name: &str| replay(name, vec![recordings[name].clone()]);
     let ends = |name: &str| {

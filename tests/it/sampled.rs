@@ -4,7 +4,7 @@ use crate::lab::*;
 use llmscen_analysis::telemetry;
 use llmscen_core::telemetry::{Reading, Recorded, Source};
 
-/// Two users for about a second, with limits on what is sampled.
+/// Two users for about a second, with objectives on telemetry.
 const SCENARIO: &str = "version: 1\nname: sampled\n\
     target: { api: simulator, gpus: 1, simulator: { alpha: 20ms }, hardware: { parameters: 1B, weight_bytes: 2GB, peak_flops: 1 TFLOPS } }\n\
     request: { max_tokens: 8 }\ndataset: { kind: prompt, text: hello }\n\

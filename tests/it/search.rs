@@ -21,7 +21,7 @@ fn capacity() -> String {
 }
 
 #[test]
-fn the_capacity_of_a_server_is_found_told_and_told_again() {
+fn the_capacity_of_a_server_is_found_and_reported_again() {
     let lab = Lab::new();
     let ran = lab.run(&capacity()).expect(0);
     let results = lab.results();
@@ -52,7 +52,7 @@ fn the_capacity_of_a_server_is_found_told_and_told_again() {
 }
 
 #[test]
-fn a_range_beyond_the_server_holds_nothing_and_its_probes_are_stopped_early() {
+fn a_range_above_the_capacity_has_no_result_and_its_probes_stop_early() {
     let lab = Lab::new();
     let over = scenario(
         "load: { concurrency: 30, requests: 600 }\nslo: [tpot.p90 < 15ms]\n\

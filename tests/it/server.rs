@@ -1,4 +1,4 @@
-//! Servers under management: they come up, they are measured, and not one of them is left, whatever ends the run.
+//! Managed servers: they start, are measured, and are stopped in any case.
 
 use crate::lab::*;
 use llmscen_client::server::{Order, Server, ServerError};
@@ -48,7 +48,7 @@ impl Yard {
         child
     }
 
-    /// A server that says so in its log and only sleeps.
+    /// A server that logs its start and sleeps.
     fn order(&self, script: &str, grace: Duration) -> Order {
         Order {
             command: ["sh", "-c", script].map(str::to_owned).into(),
@@ -86,12 +86,12 @@ fn tool() -> &'static Path {
     Path::new(env!("CARGO_BIN_EXE_llmscen"))
 }
 
-/// A port that nobody has.
+/// A free port.
 fn port() -> u16 {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
 
-/// The simulator as a server of its own, which leaves its process id in the file `pid`.
+/// The simulator as a managed server that writes its process id to the file `pid`.
 fn simulator(port: u16) -> String {
     format!("[sh, -c, 'echo $$ > pid; exec {} simulate --listen 127.0.0.1:{port} \"$@\"', sh]", tool().display())
 }
@@ -124,7 +124,7 @@ fn a_server_is_started_measured_and_stopped() {
     assert_eq!((own["log"].as_str(), case["startups"].as_array().unwrap().len()), (Some("server.log"), 1));
     assert_eq!(case["metrics"]["startup_s"], own["ready_s"]);
     assert_eq!((&case["slo"][0]["verdict"], case["server_ends"].as_array().unwrap().len()), (&Value::from("pass"), 0));
-    // It ended as it was asked to, so that it could write what it served.
+    // It stopped on SIGTERM, so that it could write its log.
     assert_eq!(yard.0.text("truth.jsonl").lines().count(), 6);
     assert!(yard.0.text("out/server.log").contains("the simulator is listening"));
     assert!(
@@ -147,7 +147,7 @@ fn readiness_may_be_a_status() {
     let ran = yard.0.run(&managed(port, &simulator(port), &more("health"), "concurrency: 1, requests: 2")).expect(0);
     assert!(ran.out.contains("server: ready after "), "{}", ran.out);
     let ran = yard.0.run(&managed(port, &simulator(port), &more("nowhere"), "concurrency: 1, requests: 2")).expect(3);
-    assert!(ran.err.contains("not ready within 2 s") && ran.err.contains("the last answer was status 404"), "{}", ran.err);
+    assert!(ran.err.contains("server not ready after 2 s") && ran.err.contains("the last status was 404"), "{}", ran.err);
     gone(yard.pid("pid"));
 }
 
@@ -166,7 +166,7 @@ fn a_signal_to_the_tool_stops_the_server_too() {
 }
 
 #[test]
-fn a_signal_while_the_server_comes_up_ends_it() {
+fn a_signal_during_startup_stops_the_server() {
     let (yard, port) = (Yard::new(), port());
     yard.0.file("s.yaml", managed(port, "[sh, -c, 'echo $$ > pid; exec sleep 100']", BY_LOG, ENDLESS));
     let child = yard.0.spawn(&["run", "s.yaml", "--output", "out"]);
@@ -180,10 +180,10 @@ fn a_signal_while_the_server_comes_up_ends_it() {
 fn a_flood_in_the_log_outlasts_no_timeout() {
     let (yard, port) = (Yard::new(), port());
     let ready = "    ready: { log: never said, timeout: 1s }\n    stop: { grace: 1s }\n";
-    // The file's limit is far beyond what is written until the timeout.
+    // The size limit of the file is far above what is written until the timeout.
     let flood = "[sh, -c, 'echo $$ > pid; ulimit -f 8000000; line=$(printf %01000d 1); while :; do echo $line; done']";
     let ran = yard.0.run(&managed(port, flood, ready, ENDLESS));
-    assert!(ran.code != 0 && ran.err.contains("not ready within 1 s"), "{ran:?}");
+    assert!(ran.code != 0 && ran.err.contains("server not ready after 1 s"), "{ran:?}");
     gone(yard.pid("pid"));
 }
 
@@ -223,7 +223,7 @@ fn a_server_that_is_killed_ends_the_run_with_what_was_measured() {
         let began = Instant::now();
         let ran = finish(child).expect(3);
         assert!(began.elapsed() < LONG);
-        assert!(ran.err.contains("the server exited during the case `base`: signal 9"), "{}", ran.err);
+        assert!(ran.err.contains("the managed server exited during case `base`: signal 9"), "{}", ran.err);
         let results = yard.0.results();
         let (case, counts) = (&results["cases"][0], &results["cases"][0]["counts"]);
         let end = &case["server_ends"][0];
@@ -248,19 +248,19 @@ fn a_server_that_ends_once_it_was_ready_is_asked_nothing() {
 #[test]
 fn a_port_that_refuses_is_not_stormed() {
     let (yard, port) = (Yard::new(), port());
-    // The server's own process goes on when its port is gone, as that of an engine whose workers take long to end.
+    // The process outlives its port, as that of an engine whose workers take long to exit.
     let command =
         format!("[sh, -c, '{} simulate --listen 127.0.0.1:{port} & echo $! > pid; wait; sleep 1; exit 4']", tool().display());
     let child = yard.start(&managed(port, &command, BY_LOG, ENDLESS));
     kill_process(yard.pid("pid"), Signal::KILL).unwrap();
     finish(child).expect(3);
     let refused = yard.0.results()["cases"][0]["counts"]["failures"]["connect"].as_u64().unwrap();
-    // Four users in the second that the process has left, each waiting twice as long after every connection that failed.
+    // Four users during the last second of the process, each waiting twice as long after each failed connection.
     assert!((1..40).contains(&refused), "{refused}");
 }
 
 #[test]
-fn a_server_whose_port_is_gone_is_lost_though_its_process_goes_on() {
+fn a_server_that_closes_its_port_is_lost_although_its_process_runs() {
     let (yard, port) = (Yard::new(), port());
     let command = format!("[sh, -c, '{} simulate --listen 127.0.0.1:{port} & echo $! > pid; wait; sleep 100']", tool().display());
     let child = yard.start(&managed(port, &command, BY_LOG, ENDLESS));
@@ -285,7 +285,7 @@ fn every_case_whose_own_server_fails_is_explained() {
 }
 
 #[test]
-fn a_guard_that_is_killed_leaves_no_server_behind() {
+fn a_killed_supervisor_leaves_no_server_behind() {
     let (yard, port) = (Yard::new(), port());
     let child = yard.start(&managed(port, &simulator(port), BY_LOG, ENDLESS));
     let pid = yard.pid("pid");
@@ -293,29 +293,29 @@ fn a_guard_that_is_killed_leaves_no_server_behind() {
     let guard: i32 = stat.rsplit_once(')').unwrap().1.split_whitespace().nth(1).unwrap().parse().unwrap();
     kill_process(Pid::from_raw(guard).unwrap(), Signal::KILL).unwrap();
     let ran = finish(child).expect(3);
-    assert!(ran.err.contains("the process that watched over it was killed"), "{}", ran.err);
+    assert!(ran.err.contains("its supervisor process was killed"), "{}", ran.err);
     assert!(!lives(pid));
 }
 
 #[test]
-fn what_answers_already_is_not_measured() {
+fn an_address_in_use_is_refused() {
     let yard = Yard::new();
     let other = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = other.local_addr().unwrap().port();
     let ran = yard.0.run(&managed(port, &simulator(port), BY_LOG, "concurrency: 1, requests: 1")).expect(3);
-    assert!(ran.err.contains(&format!("something answers already at 127.0.0.1:{port}")), "{}", ran.err);
+    assert!(ran.err.contains(&format!("127.0.0.1:{port} is already in use")), "{}", ran.err);
     assert!(!yard.0.path().join("pid").exists());
 }
 
 #[test]
-fn a_server_that_does_not_come_up_is_told_with_the_end_of_its_log() {
+fn a_server_that_does_not_start_is_reported_with_the_end_of_its_log() {
     let (yard, port) = (Yard::new(), port());
     let script = |end: &str| format!("[sh, -c, 'for i in $(seq 30); do echo line $i; done; echo key t0ps3cret; {end}']");
     let more = "    ready: { log: 'up and running', timeout: 700ms }\n    env: { A_KEY: t0ps3cret }\n";
     for (end, said) in [
         ("exit 7", "before it was ready: exit status 7"),
-        ("exec sleep 100", "not ready within 0.7 s: its log never held `up and running`"),
-        ("trap \"\" TERM; sleep 100", "not ready within 0.7 s"),
+        ("exec sleep 100", "server not ready after 0.7 s: `up and running` did not appear in its log"),
+        ("trap \"\" TERM; sleep 100", "server not ready after 0.7 s"),
     ] {
         let more = format!("{more}    stop: {{ grace: 200ms }}\n");
         let ran = yard.0.run(&managed(port, &script(end), &more, "concurrency: 1, requests: 1")).expect(3);
@@ -392,7 +392,7 @@ fn fifty_starts_and_stops_leak_nothing() {
     assert_eq!(yard.0.results()["cases"][0]["startups"].as_array().unwrap().len(), 50);
     let counts: Vec<String> = yard.0.text("counts").lines().map(str::to_owned).collect();
     assert_eq!(counts.len(), 50);
-    // The first start is before the first round, which may leave a thread that stays.
+    // The first start is before the first round, which may start a permanent thread.
     let totals = |line: &String| line.split(' ').map(|count| count.parse::<i64>().unwrap()).collect::<Vec<_>>();
     let (early, late) = (totals(&counts[4]), totals(&counts[49]));
     assert!(late[0] <= early[0] + 2 && late[1] <= early[1] + 2, "{counts:?}");
@@ -404,7 +404,7 @@ fn fifty_starts_and_stops_leak_nothing() {
 #[test]
 fn all_that_a_server_started_ends_with_it() {
     let yard = Yard::new();
-    // A child of its own session whose parent is gone, one that hears nothing, and one deep below.
+    // An orphan in its own session, a child that ignores signals, and a deep descendant.
     let script = "(setsid sh -c 'echo $$ > away; exec sleep 100' &) ; \
                   setsid sh -c 'trap \"\" TERM; echo $$ > deaf; while :; do sleep 1; done' & \
                   sh -c 'sh -c \"echo \\$\\$ > deep; sleep 100\" & wait' & echo $MARK; wait";

@@ -1,9 +1,9 @@
-//! Sessions of several turns: what is fed back, when turns leave, and what becomes of those that cannot.
+//! Sessions of several turns: history, send times, and turns that cannot be sent.
 
-use crate::lab::{Lab, read_request, stream, whole};
+use crate::lab::{Lab, read_request, response, stream};
 use llmscen::run::error::RunError;
-use llmscen::run::execution::Context;
 use llmscen::run::execution::stop::Stop;
+use crate::witness::context;
 use llmscen::run::prepare::prepare_cases;
 use llmscen::run::requests::traffic_class::RowStride;
 use llmscen::run::round::telemetry::Observer;
@@ -19,7 +19,7 @@ use llmscen_core::prompt::{Prompt, Session};
 use llmscen_core::schedule::arrival::Arrivals;
 use llmscen_core::seed::Seed;
 use llmscen_core::units::Nanos;
-use llmscen_datasets::{CacheDir, Prompts};
+use llmscen_datasets::Prompts;
 use llmscen_scenario::Input;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -27,11 +27,11 @@ use std::io::Write;
 use std::net::TcpListener;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 const SEED: Seed = Seed(3);
 
-/// A chat server that keeps the bodies it gets and answers each with what `answer` makes of its number and itself.
+/// A chat server that keeps request bodies, and responds with `answer(number, body)`.
 pub struct Recorder {
     pub url: String,
     pub bodies: Arc<Mutex<Vec<Value>>>,
@@ -64,18 +64,18 @@ impl Recorder {
         Recorder { url, bodies }
     }
 
-    /// The text of the last message of each request, in the order in which they came.
+    /// The text of the last message of each request, in order of arrival.
     pub fn asked(&self) -> Vec<String> {
         let last = |body: &Value| body["messages"].as_array().unwrap().last().unwrap()["content"].as_str().unwrap().to_owned();
         self.bodies.lock().unwrap().iter().map(last).collect()
     }
 }
 
-/// A whole reply with this content.
+/// An unstreamed reply with this content.
 pub fn says(content: &str) -> Vec<u8> {
     let message = json!({ "role": "assistant", "content": content });
     let reply = json!({ "id": "r", "choices": [{ "index": 0, "message": message, "finish_reason": "stop" }] });
-    whole("200 OK", "application/json", &reply.to_string())
+    response("200 OK", "application/json", &reply.to_string())
 }
 
 struct Fixed(Vec<Session>);
@@ -98,7 +98,7 @@ fn prompt(text: &str) -> Prompt {
     Prompt { text: text.to_owned(), ..Prompt::default() }
 }
 
-/// So many sessions of so many turns, each turn its own text.
+/// Sessions of several turns with distinct texts.
 fn sessions(count: usize, turns: usize) -> Vec<Session> {
     let session = |seq| Session { turns: (0..turns).map(|turn| prompt(&format!("s{seq} t{turn}"))).collect() };
     (0..count).map(session).collect()
@@ -114,24 +114,6 @@ pub fn plan(url: &str, load: &str, dataset: &str) -> Plan {
     llmscen_scenario::load(&input).map(|loaded| loaded.plan).unwrap_or_else(|faults| panic!("{}", faults.render(false, 120)))
 }
 
-pub fn context(folder: &Path, stop: Stop) -> Context {
-    let _ = rustls::crypto::ring::default_provider().install_default();
-    Context {
-        env: BTreeMap::new(),
-        cache: CacheDir { dir: folder.join("cache"), hub: String::new() },
-        tool: env!("CARGO_BIN_EXE_llmscen").into(),
-        output: Some(folder.join("out")),
-        only: Vec::new(),
-        force: true,
-        keep_going: false,
-        inconclusive: llmscen_report::Inconclusive::Failure,
-        origin: Instant::now(),
-        wall_ns: 0,
-        stop,
-        events: std::sync::mpsc::channel().0,
-    }
-}
-
 /// A load to play sessions under, and how their turns follow one another.
 struct Scene<'a> {
     load: &'a str,
@@ -140,7 +122,7 @@ struct Scene<'a> {
     stop: Stop,
 }
 
-/// What a round left.
+/// The result of a round.
 struct Played {
     part: Part,
     fault: Option<RunError>,
@@ -189,12 +171,12 @@ impl<'a> Scene<'a> {
     }
 }
 
-/// Each row as its session, its turn and its word, in order.
-fn words(outcomes: &[Outcome]) -> Vec<(u64, u32, &'static str)> {
+/// Session, turn and outcome of each record, in order.
+fn turn_outcomes(outcomes: &[Outcome]) -> Vec<(u64, u32, &'static str)> {
     outcomes.iter().map(|outcome| (outcome.seq, outcome.turn, outcome.word())).collect()
 }
 
-fn why(outcome: &Outcome) -> &str {
+fn failure_message(outcome: &Outcome) -> &str {
     outcome.end.as_ref().unwrap_err().message.as_str()
 }
 
@@ -219,7 +201,7 @@ fn replies_are_fed_back_word_for_word() {
         scene.dataset = "kind: prompt, text: x, system: Be kind., tokenizer: builtin";
         scene.turns = Some(Turns { max: Some(3), ..Turns::default() });
         let played = scene.play(&server, vec![Session { turns }]);
-        assert_eq!(words(&played.outcomes), [(0, 0, "ok"), (0, 1, "ok"), (0, 2, "ok")]);
+        assert_eq!(turn_outcomes(&played.outcomes), [(0, 0, "ok"), (0, 1, "ok"), (0, 2, "ok")]);
         let said = |role: &str, content: &str| json!({ "role": role, "content": content });
         let (kind, brief) = (said("system", "Be kind."), said("system", "Be brief."));
         let talk = [said("user", "first"), said("assistant", replies[0]), said("user", "second"), said("assistant", replies[1])];
@@ -269,15 +251,15 @@ fn arrivals_of_an_open_loop_are_sessions() {
 #[test]
 fn a_failed_turn_drops_the_rest_of_its_session() {
     let server = Recorder::start(|_, body| match body["messages"].as_array().unwrap().last().unwrap()["content"] == "s1 t1" {
-        true => whole("503 Service Unavailable", "application/json", "{}"),
+        true => response("503 Service Unavailable", "application/json", "{}"),
         false => says("ok"),
     });
     let played = Scene::new("concurrency: 2, requests: 2", None).play(&server, sessions(2, 4));
     let known = ["ok", "ok", "ok", "ok", "ok", "http_5xx", "dropped", "dropped"];
-    assert_eq!(words(&played.outcomes).into_iter().map(|row| row.2).collect::<Vec<_>>(), known);
+    assert_eq!(turn_outcomes(&played.outcomes).into_iter().map(|row| row.2).collect::<Vec<_>>(), known);
     let (failed, unsent) = (&played.outcomes[5], &played.outcomes[6..]);
     for outcome in unsent {
-        assert_eq!(why(outcome), "skipped: turn 1 of the session (0-based) failed (http_5xx)");
+        assert_eq!(failure_message(outcome), "skipped: turn 1 of the session (0-based) failed (http_5xx)");
         assert_eq!((outcome.timeline.sent, outcome.timeline.end), (None, failed.timeline.end));
         assert_eq!((outcome.turns, outcome.phase, outcome.model.as_str()), (4, Phase::Measured, "m"));
     }
@@ -321,8 +303,8 @@ fn an_interruption_in_mid_session_loses_nothing() {
             _ => ("cancelled", "skipped: turn 0 of the session (0-based) failed (cancelled)"),
         };
         let of = |seq| [(seq, 0, first), (seq, 1, "dropped"), (seq, 2, "dropped")];
-        assert_eq!(words(&played.outcomes), [of(0), of(1)].concat(), "sessions that had not begun leave no row");
-        assert_eq!(why(&played.outcomes[5]), why_not);
+        assert_eq!(turn_outcomes(&played.outcomes), [of(0), of(1)].concat(), "sessions that had not begun leave no row");
+        assert_eq!(failure_message(&played.outcomes[5]), why_not);
         assert_eq!(played.part.cut_short.as_deref(), Some("interrupted"));
     }
 }
@@ -334,7 +316,7 @@ fn a_duration_ends_sessions_where_they_stand() {
         let played = Scene::new(load, Some(Wait::Fixed(Nanos::from_millis(60_000)))).play(&server, sessions(9, 2));
         let begun = if load.starts_with("rate") { 3 } else { 2 };
         let known: Vec<_> = (0..begun).flat_map(|seq| [(seq, 0, "ok"), (seq, 1, "dropped")]).collect();
-        assert_eq!(words(&played.outcomes), known, "{load}");
+        assert_eq!(turn_outcomes(&played.outcomes), known, "{load}");
         assert_eq!(played.part.cut_short, None);
     }
 }
@@ -348,7 +330,7 @@ fn a_session_without_room_is_dropped_whole() {
     let played = Scene::new("rate: burst, requests: 4, max_in_flight: 2", None).play(&server, sessions(4, 2));
     let dropped: Vec<&Outcome> = played.outcomes.iter().filter(|outcome| outcome.word() == "dropped").collect();
     assert_eq!((played.outcomes.len(), dropped.len(), server.bodies.lock().unwrap().len()), (8, 4, 4));
-    assert!(dropped.iter().all(|outcome| why(outcome) == "max_in_flight of 2 was reached"));
+    assert!(dropped.iter().all(|outcome| failure_message(outcome) == "max_in_flight of 2 was reached"));
     assert!(dropped.chunk_by(|a, b| a.seq == b.seq).all(|turns| turns.len() == 2));
 }
 
@@ -359,7 +341,7 @@ fn a_conversation_among_single_requests_is_not_played_without_its_replies() {
     let mixed = [sessions(1, 1), sessions(2, 2).split_off(1)].concat();
     let played = scene.play(&server, mixed);
     assert!(matches!(played.fault, Some(RunError::Conversation { seq: 1, turns: 2 })), "{:?}", played.fault);
-    assert_eq!(words(&played.outcomes), [(0, 0, "ok")]);
+    assert_eq!(turn_outcomes(&played.outcomes), [(0, 0, "ok")]);
 }
 
 #[test]

@@ -1,7 +1,8 @@
-//! Loads that change, users who come and go, and batches: what was planned against what the rows say.
+//! Changing loads, user ramps and batches: the plan compared with the records.
 
 use crate::lab::Lab;
-use crate::sessions::{Recorder, context, plan, says};
+use crate::sessions::{Recorder, plan, says};
+use crate::witness::context;
 use llmscen::run::execution::stop::Stop;
 use llmscen::run::execution::{CompletedRun, run_plan};
 use llmscen_core::outcome::Phase;
@@ -13,7 +14,7 @@ use std::time::Duration;
 
 const MS: u64 = 1_000_000;
 
-/// The stamps of one request; nanoseconds.
+/// Timestamps of one request, in nanoseconds.
 #[derive(Clone, Copy, Debug)]
 struct Row {
     seq: u64,
@@ -130,7 +131,7 @@ fn users_come_at_exact_instants_and_go_when_a_request_ends() {
     for at in [0, 300, 350, 450, 550, 650] {
         assert_eq!(rows.iter().filter(|row| row.intended == at * MS).count(), 1, "a user starts at {at} ms");
     }
-    // Every other request is due when one ended: never before its own user was there.
+    // Every other request is due when one ended, never before its user started.
     let most = |from: u64, until: u64| {
         let instants = rows.iter().map(|row| row.sent).filter(|at| (from * MS..until * MS).contains(at));
         instants.map(|at| in_flight(&rows, at)).max().unwrap_or(0)
@@ -164,7 +165,7 @@ fn a_round_ends_when_nothing_is_left_though_users_were_still_to_come() {
     assert!(rows(&lab).len() == 3 && sending < 20_000 * MS, "{sending}");
 }
 
-/// What the server saw: true where a request came, false where its reply left.
+/// Events on the server: true for a request, false for its reply.
 type Witness = Arc<Mutex<Vec<bool>>>;
 
 fn witness() -> (Recorder, Witness) {
@@ -193,7 +194,7 @@ fn no_batch_leaves_before_all_of_the_last_one_are_back() {
         assert!(pair[1].iter().all(|row| row.sent >= row.intended && row.intended >= ended));
         assert!(pair[1].iter().all(|row| row.measured == pair[1][0].measured), "warm-up is whole rounds");
     }
-    // And as the server saw it: six come before the first of the next six does, and all six left.
+    // On the server: six requests arrive and complete before the next six.
     let seen = seen.lock().unwrap();
     for round in seen.chunks(12) {
         assert_eq!(round.iter().filter(|came| **came).count(), 6);

@@ -100,7 +100,7 @@ fn a_signal_ends_the_search_for_the_target() {
     let url = format!("https://{}/v1/chat/completions", silent.local_addr().unwrap());
     lab.file("s.yaml", plain(&url, 1).replace("connect: 2s", "connect: 60s"));
     let mut child = lab.spawn(&["run", "s.yaml", "--output", "out"]);
-    // What it says first, it says when it listens for signals.
+    // It listens for signals before its first output.
     child.stderr.as_mut().unwrap().read_exact(&mut [0]).unwrap();
     let began = Instant::now();
     signal(&child, Signal::INT);

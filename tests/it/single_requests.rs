@@ -48,7 +48,7 @@ fn stream_of_one() -> Vec<u8> {
     stream(&[TOKEN, FINISH, "[DONE]"], true)
 }
 
-/// The bodies of so many requests of this dataset, as they arrived.
+/// The bodies of requests of this dataset, as received.
 fn arrived(lab: &Lab, dataset: &str, requests: u32) -> Vec<Vec<u8>> {
     let (server, kept) = recorder();
     let text = plain(&server.url(), requests).replace("{ kind: prompt, text: hello }", dataset);
@@ -134,7 +134,7 @@ fn try_shows_the_exchange_and_hides_secrets() {
 #[test]
 fn try_reports_a_failure_with_exit_code_3() {
     let lab = Lab::new();
-    let refusal = whole("404 Not Found", "application/json", r#"{"error":{"message":"no such model"}}"#);
+    let refusal = response("404 Not Found", "application/json", r#"{"error":{"message":"no such model"}}"#);
     let server = Server::start(move |stream, _| send(stream, &refusal));
     lab.file("s.yaml", plain(&server.url(), 3));
     let ran = lab.llmscen(&["try", "s.yaml"]).expect(3);
@@ -158,11 +158,15 @@ fn try_says_what_to_do_about_a_failure() {
         "HTTP/1.1 307 Temporary Redirect\r\nlocation: https://u:p4ss@b.example/v1?token=t0k\r\ncontent-length: 0\r\n\r\n";
     let answer = r#"{"choices":[{"message":{"content":"hi"},"finish_reason":"stop"}]}"#;
     for (reply, code, words) in [
-        (whole("401 Unauthorized", "application/json", "{}"), 3, "help: the server requires authentication; set target.api_key"),
-        (redirect.into(), 3, "help: the server redirects to https://"),
-        (whole("200 OK", "text/html", page), 3, "help: this is a web page, not an API; check host and path in target.url"),
         (
-            whole("200 OK", "application/json", answer),
+            response("401 Unauthorized", "application/json", "{}"),
+            3,
+            "help: the server requires authentication; set target.api_key",
+        ),
+        (redirect.into(), 3, "help: the server redirects to https://"),
+        (response("200 OK", "text/html", page), 3, "help: this is a web page, not an API; check host and path in target.url"),
+        (
+            response("200 OK", "application/json", answer),
             0,
             "note: the server ignored stream: true; TTFT, ITL and TPOT are unavailable",
         ),
@@ -185,8 +189,8 @@ fn try_says_what_to_do_about_a_failure() {
 #[test]
 fn try_names_the_models_that_are_served() {
     let lab = Lab::new();
-    let refusal = whole("404 Not Found", "application/json", r#"{"error":{"message":"The model `m` does not exist"}}"#);
-    let list = whole("200 OK", "application/json", r#"{"object":"list","data":[{"id":"qwen2.5"}]}"#);
+    let refusal = response("404 Not Found", "application/json", r#"{"error":{"message":"The model `m` does not exist"}}"#);
+    let list = response("200 OK", "application/json", r#"{"object":"list","data":[{"id":"qwen2.5"}]}"#);
     let server = Server::start(move |stream, number| send(stream, if number == 0 { &refusal } else { &list }));
     lab.file("s.yaml", plain(&server.url(), 3));
     let err = lab.llmscen(&["try", "s.yaml"]).expect(3).err;
@@ -198,7 +202,7 @@ fn try_hides_a_key_that_the_reply_repeats() {
     let lab = Lab::new();
     let answer =
         r#"{"choices":[{"message":{"content":"the key is sk-secret-1","reasoning":"sk-secret-1"},"finish_reason":"stop"}]}"#;
-    let server = Server::start(move |stream, _| send(stream, &whole("200 OK", "application/json", answer)));
+    let server = Server::start(move |stream, _| send(stream, &response("200 OK", "application/json", answer)));
     let target = format!("{{ url: \"{}\", api_key: sk-secret-1,", server.url());
     lab.file("s.yaml", plain(&server.url(), 3).replace(&format!("{{ url: \"{}\",", server.url()), &target));
     let out = lab.llmscen(&["try", "s.yaml"]).expect(0).out;
@@ -206,7 +210,7 @@ fn try_hides_a_key_that_the_reply_repeats() {
 }
 
 #[test]
-fn try_speaks_every_protocol_with_the_simulator() {
+fn try_works_with_every_protocol_of_the_simulator() {
     let lab = Lab::new();
     for (api, dataset, text) in [
         ("openai-chat", "{ kind: openqa, path: builtin }", true),
@@ -253,7 +257,7 @@ fn try_takes_the_case_that_is_named() {
     assert!(tokens(&["--case", "max_tokens=4"]).contains(": 4"));
     assert!(tokens(&["--only", "=4"]).contains(": 4"));
     let err = lab.llmscen(&["try", "s.yaml", "--case", "max_tokens=5"]).expect(2).err;
-    assert!(err.contains("no case has the id `max_tokens=5`; the cases are: max_tokens=3  max_tokens=4"), "{err}");
+    assert!(err.contains("no case has the id `max_tokens=5`; available: max_tokens=3  max_tokens=4"), "{err}");
 }
 
 #[test]
@@ -297,7 +301,7 @@ fn try_prints_text_and_times_of_a_local_model() {
 
 /// A run of which every third request fails, its bodies kept so.
 fn kept(lab: &Lab, bodies: &str) {
-    let refusal = whole("400 Bad Request", "application/json", r#"{"error":{"message":"bad \u001b[2J"}}"#);
+    let refusal = response("400 Bad Request", "application/json", r#"{"error":{"message":"bad \u001b[2J"}}"#);
     let server =
         Server::start(move |stream, number| send(stream, &if number % 3 == 2 { refusal.clone() } else { stream_of_one() }));
     lab.run(&format!("{}report: {{ formats: [json], bodies: {bodies} }}\n", plain(&server.url(), 9)));
@@ -310,7 +314,7 @@ fn stored_bodies_are_listed_and_printed() {
     let out = lab.llmscen(&["bodies", "out", "--seq", "1"]).expect(0).out;
     assert!(out.starts_with("request 1 of `base`, round 0: ok, HTTP 200\nsent at "), "{out}");
     assert!(
-        out.contains("\nrequest body (") && out.contains("\n      \"content\": \"hello\"\n") && out.contains("\nreply body ("),
+        out.contains("\nrequest body (") && out.contains("\n      \"content\": \"hello\"\n") && out.contains("\nresponse body ("),
         "{out}"
     );
     assert!(out.contains(&format!("data: {TOKEN}\n\ndata: {FINISH}\n\ndata: [DONE]\n")), "{out}");
@@ -326,17 +330,14 @@ fn stored_bodies_are_listed_and_printed() {
     assert_eq!(listed(&[]).0, "0 1 2 3 4 5 6 7 8");
     assert_eq!(listed(&["--failed"]).0, "2 5 8");
     let (seqs, err) = listed(&["--failed", "--limit", "2"]);
-    assert_eq!((seqs.as_str(), err.trim()), ("2 5", "1 more; --limit 3 shows all"));
+    assert_eq!((seqs.as_str(), err.trim()), ("2 5", "1 more; show all with --limit 3"));
     let err = lab.llmscen(&["bodies", "out", "--seq", "99"]).expect(2).err;
-    assert!(
-        err.contains("no bodies of request 99 that fit the flags are stored in out; list all 9 with: llmscen bodies out"),
-        "{err}"
-    );
+    assert!(err.contains("no bodies of request 99 match the flags in out; list all 9 with: llmscen bodies out"), "{err}");
     let err = lab.llmscen(&["bodies", "out", "--case", "x"]).expect(2).err;
-    assert!(err.contains("no bodies of a case with the id `x`"), "{err}");
+    assert!(err.contains("no bodies of case `x`"), "{err}");
     std::fs::remove_file(lab.path().join("out/requests.db")).unwrap();
     let err = lab.llmscen(&["bodies", "out"]).expect(2).err;
-    assert!(err.contains("no bodies are stored in out: its requests.db is missing or holds none"), "{err}");
+    assert!(err.contains("no bodies in out: its requests.db is missing or empty"), "{err}");
 }
 
 #[test]
@@ -353,7 +354,7 @@ fn bodies_says_what_to_do_where_there_are_none() {
     let lab = Lab::new();
     kept(&lab, "none");
     let err = lab.llmscen(&["bodies", "out", "--seq", "1"]).expect(2).err;
-    assert!(err.contains("no bodies are stored in out; set report.bodies: failed"), "{err}");
+    assert!(err.contains("no bodies in out; set `report.bodies: failed`"), "{err}");
     let err = lab.llmscen(&["bodies", "nowhere"]).expect(2).err;
     assert!(err.contains("nowhere is not a run folder: it does not exist"), "{err}");
 }

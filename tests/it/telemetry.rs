@@ -1,7 +1,7 @@
-//! What a run samples beside its requests.
+//! Telemetry of a run.
 
 use crate::lab::{Lab, Server};
-use crate::sessions::context;
+use crate::witness::context;
 use llmscen::run::execution::stop::Stop;
 use llmscen::run::prepare::prepare_cases;
 use llmscen::run::requests::traffic_class::RowStride;
@@ -86,7 +86,7 @@ fn a_round_is_sampled_from_before_its_time_zero_until_after_its_last_answer() {
 fn a_managed_server_is_sampled_as_long_as_it_lives() {
     let mut command = std::process::Command::new("sh");
     let mut child = command.args(["-c", "cat; :"]).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
-    // An echo: what is below the shell is there.
+    // An echo shows that the child of the shell runs.
     child.stdin.as_ref().unwrap().write_all(b"x").unwrap();
     child.stdout.as_mut().unwrap().read_exact(&mut [0]).unwrap();
     let (played, _) = round("{ interval: 100ms }", Some(child.id()));
@@ -110,7 +110,7 @@ fn what_is_not_wanted_is_not_sampled() {
     }
 }
 
-/// A run of two cases, twice each, and what it says of GPUs: on the terminal, and in the manifest's notes.
+/// A run of two cases in two rounds, and its notes about GPUs on the terminal and in the manifest.
 fn gpus(lab: &Lab, telemetry: &str, path: &str) -> (usize, usize, Vec<String>) {
     let server = Server::start(|stream, _| {
         let body = r#"{"choices":[{"index":0,"message":{"role":"assistant","content":"hi"},"finish_reason":"stop"}]}"#;

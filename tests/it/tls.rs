@@ -10,8 +10,8 @@ fn secure_server(lab: &Lab, answers: usize) -> SocketAddr {
     serve_tls(lab, CertificateParams::new(vec!["localhost".into(), "127.0.0.1".into()]).unwrap(), answers)
 }
 
-/// A server whose certificate only the scratch folder's `ca.pem` vouches for. On each connection it gives this many answers;
-/// to the next request it only says farewell.
+/// A server whose certificate is signed by `ca.pem` in the scratch folder. After this many responses per connection, it only
+/// sends a TLS close alert.
 pub fn serve_tls(lab: &Lab, params: CertificateParams, answers: usize) -> SocketAddr {
     let key = KeyPair::generate().unwrap();
     let certificate = params.self_signed(&key).unwrap();
@@ -86,7 +86,7 @@ fn insecure_accepts_any_certificate() {
 }
 
 #[test]
-fn unverified_certificates_are_said_on_stderr_and_in_every_report() {
+fn unverified_certificates_are_noted_on_stderr_and_in_every_report() {
     let lab = Lab::new();
     let address = secure_server(&lab, 9);
     let insecure = scenario(address, "insecure: true") + "report: { formats: [md, html, json] }\n";

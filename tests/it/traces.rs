@@ -1,7 +1,8 @@
 //! Replays of logs, and which rows of its data a run uses.
 
 use crate::lab::Lab;
-use crate::sessions::{Recorder, context, plan, says};
+use crate::sessions::{Recorder, plan, says};
+use crate::witness::context;
 use llmscen::run::execution::stop::Stop;
 use llmscen::run::execution::{CompletedRun, run_plan};
 use llmscen_core::dataset::{DatasetSpec, Source, TraceSpec};
@@ -27,7 +28,7 @@ fn intended(lab: &Lab) -> Vec<f64> {
     stamps.into_no_null_iter().map(|at| at as f64 / 1e6).collect()
 }
 
-/// A plan that replays the log which its own dataset is.
+/// A plan that replays its dataset, a trace.
 fn replay(lab: &Lab, url: &str, log: &str, spec: TraceSpec, speed: f64) -> Plan {
     let mut plan = plan(url, "concurrency: 1, requests: 100", "kind: prompt, text: x");
     let path = Some(lab.file("t.log", log).display().to_string());

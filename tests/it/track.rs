@@ -1,13 +1,12 @@
-//! Experiment trackers: what they are told, and what happens where they do not listen. `tests/real/trackers.py` holds the same
-//! against the real ones.
+//! Experiment trackers: uploads, and unreachable trackers. `tests/real/trackers.py` checks the same with real trackers.
 
-use crate::lab::{Lab, send, whole};
+use crate::lab::{Lab, response, send};
 use serde_json::{Value, json};
 use std::io::Read;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::mpsc::{Receiver, Sender, channel};
 
-/// One request that came: its first line, its headers, its body.
+/// A received request: first line, headers, body.
 struct Asked {
     line: String,
     head: String,
@@ -20,7 +19,7 @@ impl Asked {
     }
 }
 
-/// Answers as an MLflow server does that knows no experiment yet and passes artefacts on.
+/// Responds as an MLflow server without experiments that proxies artifacts.
 fn mlflow() -> (SocketAddr, Receiver<Asked>) {
     let (listener, (told, asked)) = (TcpListener::bind("127.0.0.1:0").unwrap(), channel());
     let addr = listener.local_addr().unwrap();
@@ -48,7 +47,7 @@ fn serve(mut stream: TcpStream, told: &Sender<Asked>) {
             _ => ("200 OK", json!({})),
         };
         let _ = told.send(asked);
-        if !send(&mut stream, &whole(status, "application/json", &body.to_string())) {
+        if !send(&mut stream, &response(status, "application/json", &body.to_string())) {
             return;
         }
     }
@@ -78,7 +77,7 @@ fn plan(track: &str) -> String {
 }
 
 #[test]
-fn mlflow_is_told_of_the_run_its_cases_and_its_files() {
+fn mlflow_gets_the_run_its_cases_and_its_files() {
     let (lab, (addr, asked)) = (Lab::new(), mlflow());
     lab.file("s.yaml", plan(&format!("mlflow: {{ url: \"http://{addr}\", token: \"${{TOKEN}}\", tags: {{ team: infra }} }}")));
     let mut command = lab.command(&["run", "s.yaml", "--output", "out"]);
@@ -120,7 +119,7 @@ fn mlflow_is_told_of_the_run_its_cases_and_its_files() {
 }
 
 #[test]
-fn a_tracker_that_is_gone_is_said_and_changes_nothing_else() {
+fn an_unreachable_tracker_is_a_warning_and_changes_nothing_else() {
     let lab = Lab::new();
     let gone = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     lab.file("s.yaml", plan(&format!("mlflow: \"http://{gone}\", wandb: {{ project: p, python: no-such-python }}")));
@@ -153,7 +152,7 @@ fn the_client_of_wandb_is_given_the_run_as_json() {
     let output = lab.command(&["run", "s.yaml", "--output", "out"]).env("KEY", "hush-hush").output().unwrap();
     let err = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success() && err.contains("tracked: wandb: https://wandb.example/run"), "{err}");
-    // The client finds its key where it looks for it; no file of the run has it.
+    // The client finds its key; no file of the run contains it.
     assert_eq!(lab.text("key"), "hush-hush");
     assert!(!lab.text("told.json").contains("hush-hush") && !lab.text("out/plan.yaml").contains("hush-hush"));
     let told = lab.json("told.json");

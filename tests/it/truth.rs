@@ -1,4 +1,4 @@
-//! What the client measures against what the server knows that it did.
+//! Client measurements compared with the server's log of its writes.
 
 use crate::lab::Lab;
 use crate::witness::*;

@@ -10,12 +10,12 @@ fn server(name: &str) -> Server {
     SERVERS.into_iter().find(|own| own.name == name).unwrap()
 }
 
-/// The objectives of these names.
+/// The objectives with these names.
 fn named(server: &Server, names: &[&str]) -> Vec<Objective> {
     objectives(server).into_iter().filter(|own| names.contains(&own.name().as_str())).collect()
 }
 
-/// PASS and FAIL of all verdicts, where the limit is so many times easier to keep than the truth.
+/// PASS and FAIL of all verdicts with a limit that is this factor easier than the truth.
 fn rulings(servers: &[&str], names: &[&str], (n, trials): (usize, u64), easier: f64) -> [f64; 2] {
     let (mut counts, mut all) = ([0.0; 2], 0.0);
     for server in servers.iter().map(|name| server(name)) {

@@ -49,7 +49,7 @@ fn no_data_fails_and_is_never_a_silent_pass() {
 }
 
 #[test]
-fn one_verdict_that_the_load_generator_could_have_flipped_is_4_and_the_others_stand() {
+fn a_verdict_that_the_load_generator_could_have_flipped_is_4_and_others_stay() {
     let lab = Lab::new();
     let objectives = r#""ttft.p95 < 10s", "output_tps >= 1", "error_rate < 20%""#;
     lab.run(&sim("{ concurrency: 2, requests: 100 }", objectives).replace("cpu: 100%", "cpu: 0.001%")).expect(4);

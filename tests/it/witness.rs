@@ -1,4 +1,4 @@
-//! Holds the client's stamps against the simulator's log of its own writes, on one clock.
+//! Compares the client's timestamps with the simulator's log of its writes, on one clock.
 
 use llmscen::run::execution::stop::Stop;
 use llmscen::run::execution::{CompletedRun, Context, run_plan};
@@ -10,18 +10,18 @@ use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 use std::time::Instant;
 
-/// One request as both sides saw it, nanoseconds after the run's start.
+/// One request on both sides, in nanoseconds since the start of the run.
 pub struct Pair {
-    /// When the client says that each token event arrived.
+    /// Client timestamps of token events.
     pub seen: Vec<u64>,
-    /// When the server wrote each, before the write call.
+    /// Server timestamps before the write of each event.
     pub written: Vec<u64>,
-    /// When the request was due, and when it was handed to the HTTP client.
+    /// Scheduled and actual send time.
     pub intended: u64,
     pub sent: u64,
 }
 
-/// Runs a scenario against a simulator of its own and joins both sides' records. `{url}` in the text is the server's.
+/// Runs a scenario against a simulator and joins the records of both sides. `{url}` in the text is replaced.
 pub fn witness(folder: &Path, simulator: &str, scenario: &str) -> (CompletedRun, Vec<Pair>) {
     let _ = rustls::crypto::ring::default_provider().install_default();
     let origin = Instant::now();
@@ -37,7 +37,17 @@ pub fn witness(folder: &Path, simulator: &str, scenario: &str) -> (CompletedRun,
     let server = llmscen_simulator::start(config, config_seed(), "127.0.0.1:0".parse().unwrap(), Truth::since(origin)).unwrap();
     let url = format!("http://{}/v1/chat/completions", server.addr());
     let plan = load(folder, &scenario.replace("{url}", &url));
-    let context = Context {
+    let context = Context { origin, ..context(folder, Stop::default()) };
+    let conducted = run_plan(&plan, &context).unwrap();
+    let written =
+        server.truth().all().into_iter().map(|record| (record.id, record.writes.iter().map(|write| write.at.0).collect()));
+    let pairs = join(&conducted, written.collect());
+    (conducted, pairs)
+}
+
+pub fn context(folder: &Path, stop: Stop) -> Context {
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    Context {
         env: BTreeMap::new(),
         cache: CacheDir { dir: folder.join("cache"), hub: String::new() },
         tool: env!("CARGO_BIN_EXE_llmscen").into(),
@@ -46,16 +56,11 @@ pub fn witness(folder: &Path, simulator: &str, scenario: &str) -> (CompletedRun,
         force: true,
         keep_going: false,
         inconclusive: llmscen_report::Inconclusive::Failure,
-        origin,
+        origin: Instant::now(),
         wall_ns: 0,
-        stop: Stop::default(),
+        stop,
         events: std::sync::mpsc::channel().0,
-    };
-    let conducted = run_plan(&plan, &context).unwrap();
-    let written =
-        server.truth().all().into_iter().map(|record| (record.id, record.writes.iter().map(|write| write.at.0).collect()));
-    let pairs = join(&conducted, written.collect());
-    (conducted, pairs)
+    }
 }
 
 fn config_seed() -> llmscen_core::seed::Seed {
@@ -93,7 +98,7 @@ pub fn ttft_errors(pairs: &[Pair]) -> Vec<f64> {
     sorted(pairs.iter().map(|pair| late(pair.seen[0], pair.written[0])))
 }
 
-/// By how much each gap between tokens differs from the server's own gap, milliseconds, sorted.
+/// Difference of each client-side gap between tokens to the server-side gap, in milliseconds, sorted.
 pub fn itl_errors(pairs: &[Pair]) -> Vec<f64> {
     let gap = |stamps: &[u64], index: usize| late(stamps[index + 1], stamps[index]);
     let errors = pairs
@@ -102,7 +107,7 @@ pub fn itl_errors(pairs: &[Pair]) -> Vec<f64> {
     sorted(errors)
 }
 
-/// By how much each request left after its instant, milliseconds, sorted.
+/// Send delay of each request, in milliseconds, sorted.
 pub fn send_lags(pairs: &[Pair]) -> Vec<f64> {
     sorted(pairs.iter().map(|pair| late(pair.sent, pair.intended)))
 }

@@ -1,49 +1,49 @@
-//! Bodies as they went over the wire, copied where they are to be kept.
+//! Requests and responses as they were on the wire, copied when the run keeps bodies.
 
 use bytes::Bytes;
 use http::{HeaderMap, StatusCode, Version};
 use llmscen_core::units::Nanos;
 
-/// Bytes of one body that are kept at the most.
+/// At most this many bytes of one body are kept.
 pub const MOST: usize = 1 << 20;
 
-/// The bodies of one call, secrets among them: nothing of it may be stored before a [`Redactor`] has seen it.
+/// The exchange of one call. It contains secrets, so a [`Redactor`] must clean everything before it is stored.
 ///
 /// [`Redactor`]: llmscen_core::redact::Redactor
 #[derive(Debug, Default)]
 pub struct Copies {
-    /// The body that was sent.
+    /// The request body.
     pub request: Bytes,
-    /// The call's own headers, whose values are secrets.
+    /// Headers that the dataset row or the scenario set for this call; their values are secrets.
     pub own: Vec<(String, String)>,
-    /// The heads of the last attempt; None for a model in this process.
+    /// The heads of the last attempt; `None` for a local model.
     pub heads: Option<Heads>,
-    /// The body that came, of the last attempt.
+    /// The response body of the last attempt.
     pub response: Copied,
 }
 
-/// The heads of an exchange, secrets among them.
+/// Request and response heads of an exchange, secrets included.
 #[derive(Debug)]
 pub struct Heads {
-    /// The headers that were sent.
+    /// The request headers.
     pub sent: HeaderMap,
-    /// The head that came, if one did.
+    /// The response head, if one arrived.
     pub reply: Option<(Version, StatusCode, HeaderMap)>,
 }
 
-/// The beginning of a response's body, its content codings undone.
+/// The beginning of a response body after its content codings were removed.
 #[derive(Debug, Default)]
 pub struct Copied {
     /// At most [`MOST`] bytes.
     pub bytes: Vec<u8>,
-    /// Bytes that came in all.
+    /// Bytes of the complete body.
     pub whole: u64,
-    /// The timestamp of each read, and how many of the bytes were here after it.
+    /// The timestamp of each read, and the length of `bytes` after it.
     pub reads: Vec<(Nanos, usize)>,
 }
 
 impl Copied {
-    /// Notes when what was added since the read before arrived.
+    /// Sets the timestamp of the bytes added since the previous call.
     pub fn mark(&mut self, at: Nanos) {
         let bytes = self.bytes.len();
         if self.reads.last().map_or(0, |(_, before)| *before) < bytes {
@@ -51,11 +51,11 @@ impl Copied {
         }
     }
 
-    /// Adds what came.
+    /// Adds received bytes; those beyond the limit are only counted.
     pub fn add(&mut self, bytes: &[u8]) {
         self.whole += bytes.len() as u64;
-        let room = MOST.saturating_sub(self.bytes.len()).min(bytes.len());
-        self.bytes.extend_from_slice(bytes.get(..room).unwrap_or_default());
+        let kept = MOST.saturating_sub(self.bytes.len()).min(bytes.len());
+        self.bytes.extend_from_slice(bytes.get(..kept).unwrap_or_default());
     }
 }
 
@@ -64,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_more_than_the_most_is_kept_and_all_is_counted() {
+    fn bytes_beyond_the_limit_are_counted_but_not_kept() {
         let mut copied = Copied::default();
         copied.add(&vec![1; MOST - 3]);
         copied.add(b"abcd");
@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn reads_are_marked_by_what_they_added() {
+    fn a_read_that_added_bytes_gets_a_timestamp() {
         let mut copied = Copied::default();
         copied.mark(Nanos(1));
         copied.add(b"ab");

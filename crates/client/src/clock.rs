@@ -1,4 +1,4 @@
-//! The one monotonic clock of a case.
+//! The monotonic clock of a case, and timestamps of socket reads.
 
 use llmscen_core::units::Nanos;
 use std::cell::Cell;
@@ -23,32 +23,32 @@ impl Clock {
         Clock { origin }
     }
 
-    /// The present instant.
+    /// The current time.
     pub fn now(&self) -> Nanos {
         self.origin.elapsed().into()
     }
 
-    /// The instant `at` on the system's monotonic clock, for timers.
+    /// `at` as an [`Instant`], for timers.
     pub fn instant(&self, at: Nanos) -> Instant {
         self.origin + Duration::from(at)
     }
 }
 
-/// Shared by a connection and the requests on it; all live on one lane.
+/// When bytes last arrived. A connection and the requests on it share one; all of them live on one worker thread.
 ///
-/// Of HTTP/1.1, hyper hands on one body frame and reads again only when that frame was taken, so the latest stamp is
-/// always that of the read which completed the frame in hand. An HTTP/2 connection reads for all of its requests: a frame
-/// that a busy lane takes late has the stamp of a later read, never of an earlier one.
+/// An HTTP/1.1 body is parsed in the same poll as its read, so the timestamp is that of the read in hand. An HTTP/2
+/// connection reads for all its streams: a frame that a busy worker takes late has the timestamp of a later read, never of an
+/// earlier one.
 #[derive(Clone, Debug, Default)]
-pub struct Stamp(Rc<Reads>);
+pub struct ReadTimestamp(Rc<Shared>);
 
 #[derive(Debug, Default)]
-struct Reads {
+struct Shared {
     latest: Cell<Nanos>,
     arrived: Notify,
 }
 
-impl Stamp {
+impl ReadTimestamp {
     /// When bytes last arrived; zero before the first.
     pub fn latest(&self) -> Nanos {
         self.0.latest.get()
@@ -60,34 +60,34 @@ impl Stamp {
     }
 }
 
-/// A transport whose reads leave a stamp. It sits under TLS, so that decryption counts as parsing.
-pub struct Stamped<T> {
+/// A transport that timestamps its reads. It sits below TLS, so that decryption counts as parsing.
+pub struct TimestampedTransport<T> {
     inner: T,
     clock: Clock,
-    stamp: Stamp,
+    timestamp: ReadTimestamp,
 }
 
-impl<T> Stamped<T> {
-    /// Wraps a transport; the second part tells of its reads.
-    pub fn new(inner: T, clock: Clock) -> (Stamped<T>, Stamp) {
-        let stamp = Stamp::default();
-        (Stamped { inner, clock, stamp: stamp.clone() }, stamp)
+impl<T> TimestampedTransport<T> {
+    /// Wraps `inner`, and returns the timestamp that its reads update.
+    pub fn new(inner: T, clock: Clock) -> (TimestampedTransport<T>, ReadTimestamp) {
+        let timestamp = ReadTimestamp::default();
+        (TimestampedTransport { inner, clock, timestamp: timestamp.clone() }, timestamp)
     }
 }
 
-impl<T: AsyncRead + Unpin> AsyncRead for Stamped<T> {
+impl<T: AsyncRead + Unpin> AsyncRead for TimestampedTransport<T> {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let before = buf.filled().len();
         let result = Pin::new(&mut self.inner).poll_read(cx, buf);
         if buf.filled().len() > before {
-            self.stamp.0.latest.set(self.clock.now());
-            self.stamp.0.arrived.notify_waiters();
+            self.timestamp.0.latest.set(self.clock.now());
+            self.timestamp.0.arrived.notify_waiters();
         }
         result
     }
 }
 
-impl<T: AsyncWrite + Unpin> AsyncWrite for Stamped<T> {
+impl<T: AsyncWrite + Unpin> AsyncWrite for TimestampedTransport<T> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         Pin::new(&mut self.inner).poll_write(cx, bytes)
     }
@@ -116,19 +116,19 @@ mod tests {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
     #[tokio::test]
-    async fn reads_of_bytes_leave_a_stamp_and_the_end_does_not() {
+    async fn reads_of_bytes_are_timestamped_and_the_end_of_the_stream_is_not() {
         let (mut far, near) = tokio::io::duplex(64);
         let clock = Clock::starting(Instant::now());
-        let (mut near, stamp) = Stamped::new(near, clock);
-        assert_eq!(stamp.latest(), Nanos::ZERO);
+        let (mut near, timestamp) = TimestampedTransport::new(near, clock);
+        assert_eq!(timestamp.latest(), Nanos::ZERO);
         let before = clock.now();
         far.write_all(b"abc").await.unwrap();
         let mut bytes = [0; 8];
         assert_eq!(near.read(&mut bytes).await.unwrap(), 3);
-        let at = stamp.latest();
+        let at = timestamp.latest();
         assert!(before < at && at < clock.now());
         drop(far);
         assert_eq!(near.read(&mut bytes).await.unwrap(), 0);
-        assert_eq!(stamp.latest(), at);
+        assert_eq!(timestamp.latest(), at);
     }
 }

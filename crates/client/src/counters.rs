@@ -1,10 +1,10 @@
-//! What a lane tells the live display: counters that only it writes and anyone may read.
+//! Counters for the live display: one worker writes them, any thread reads them.
 
 use crate::stalls::Stalls;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-/// Running totals of one lane.
+/// Running totals of one worker.
 #[derive(Debug, Default)]
 pub struct Gauges {
     started: AtomicU64,
@@ -14,21 +14,21 @@ pub struct Gauges {
     bytes_out: AtomicU64,
     unstreamed: AtomicU64,
     absurd: Mutex<Option<Absurd>>,
-    /// When the lane stood still.
+    /// Event-loop stalls of the worker.
     pub stalls: Stalls,
 }
 
-/// Replies whose counts cannot be true.
+/// Replies with impossible token counts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Absurd {
-    /// How many.
+    /// Number of replies.
     pub replies: u64,
     /// What the server reported in one of them.
     pub example: String,
 }
 
 impl Absurd {
-    /// Those of two lanes, or of two rounds.
+    /// The sum of two workers or two rounds, with the first example.
     pub fn joined(one: Option<Absurd>, other: Option<Absurd>) -> Option<Absurd> {
         match (one, other) {
             (Some(one), Some(other)) => Some(Absurd { replies: one.replies + other.replies, ..one }),
@@ -37,7 +37,7 @@ impl Absurd {
     }
 }
 
-/// The gauges at one instant.
+/// Totals of all workers at one instant.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Reading {
     /// Requests in flight.
@@ -50,39 +50,39 @@ pub struct Reading {
     pub bytes_in: u64,
     /// Body bytes sent so far.
     pub bytes_out: u64,
-    /// Replies so far that were not streamed although a stream was asked for.
+    /// Successful replies so far that were not streamed although the request set `stream: true`.
     pub unstreamed: u64,
 }
 
 impl Gauges {
-    /// A request leaves.
+    /// Counts a request that is sent, with a body of `bytes` bytes.
     pub fn start(&self, bytes: u64) {
         self.started.fetch_add(1, Ordering::Relaxed);
         self.bytes_out.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// A request is over.
+    /// Counts a request that ended.
     pub fn finish(&self) {
         self.finished.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// A reply was good, and not streamed although a stream was asked for.
-    pub fn ignore_stream(&self) {
+    /// Counts a successful reply that was not streamed although the request set `stream: true`.
+    pub fn count_unstreamed(&self) {
         self.unstreamed.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// A reply had counts that cannot be true.
-    pub fn disbelieve(&self, example: String) {
+    /// Counts a reply with impossible token counts; `example` is what the server reported.
+    pub fn count_implausible(&self, example: String) {
         let mut absurd = self.absurd.lock().unwrap_or_else(PoisonError::into_inner);
         *absurd = Absurd::joined(absurd.take(), Some(Absurd { replies: 1, example }));
     }
 
-    /// The replies so far whose counts cannot be true.
+    /// The replies with impossible token counts so far.
     pub fn absurd(&self) -> Option<Absurd> {
         self.absurd.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Bytes arrived, and so many token events in them.
+    /// Counts received bytes and the token events in them.
     pub fn receive(&self, bytes: u64, events: u64) {
         self.bytes_in.fetch_add(bytes, Ordering::Relaxed);
         if events > 0 {
@@ -90,7 +90,7 @@ impl Gauges {
         }
     }
 
-    /// The totals now, added to those of other lanes.
+    /// Adds this worker's current totals to `sum`.
     pub fn add_to(&self, sum: Reading) -> Reading {
         let finished = self.finished.load(Ordering::Relaxed);
         let started = self.started.load(Ordering::Relaxed);
@@ -110,7 +110,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lanes_add_up() {
+    fn workers_add_up() {
         let (one, two) = (Gauges::default(), Gauges::default());
         one.start(10);
         one.receive(100, 2);

@@ -1,7 +1,7 @@
-//! The headers of requests to a target.
+//! RequestHeaders and request target of requests.
 
-use crate::content_encoding::accepted;
-use crate::error::EngineError;
+use crate::ClientError;
+use crate::content_encoding::accept_encoding;
 use crate::route::Route;
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD as STANDARD;
@@ -15,19 +15,19 @@ use llmscen_core::target::{HttpVersion, Secret, Target};
 use llmscen_protocols::Protocol;
 use percent_encoding::percent_decode_str;
 
-const EVENTS: &str = "text/event-stream, application/x-ndjson, application/json";
-const DOCUMENT: &str = "application/json";
+const ACCEPT_STREAM: &str = "text/event-stream, application/x-ndjson, application/json";
+const ACCEPT_DOCUMENT: &str = "application/json";
 
-/// Where services of these protocols look for a key.
-const KEYS: [HeaderName; 4] = [
+/// Headers in which the supported APIs expect a key.
+const API_KEY_HEADERS: [HeaderName; 4] = [
     AUTHORIZATION,
     HeaderName::from_static("x-api-key"),
     HeaderName::from_static("api-key"),
     HeaderName::from_static("x-goog-api-key"),
 ];
 
-/// What a recorded request tells of its own connection, which is not this one.
-const TRANSPORT: [HeaderName; 13] = [
+/// Headers that belong to the connection on which a request was recorded; they are not sent again.
+const CONNECTION_HEADERS: [HeaderName; 13] = [
     HOST,
     ACCEPT_ENCODING,
     CONTENT_ENCODING,
@@ -43,148 +43,153 @@ const TRANSPORT: [HeaderName; 13] = [
     TRANSFER_ENCODING,
 ];
 
-/// The headers that the requests to a target have in common.
-pub(super) struct Headers {
+/// The headers that all requests to a target share.
+pub(super) struct RequestHeaders {
     streamed: HeaderMap,
-    whole: HeaderMap,
+    unary: HeaderMap,
 }
 
-impl Headers {
-    /// The headers of every request to `target`. What the scenario names wins over the protocol and its key, the key over
-    /// the URL's user, the protocol over what is usual.
+impl RequestHeaders {
+    /// The headers of every request to `target`. Later ones replace earlier ones: defaults, the user of the URL, the protocol
+    /// with its API key, `target.headers` of the scenario.
     ///
     /// # Errors
     /// A header that HTTP forbids.
-    pub fn new(target: &Target, route: &Route, address: &Address, protocol: &dyn Protocol) -> Result<Headers, EngineError> {
-        let of = |streamed| common(target, route, address, protocol, streamed);
-        Ok(Headers { streamed: of(true)?, whole: of(false)? })
+    pub fn new(
+        target: &Target,
+        route: &Route,
+        request_target: &RequestTarget,
+        protocol: &dyn Protocol,
+    ) -> Result<RequestHeaders, ClientError> {
+        let headers = |streamed| target_headers(target, route, request_target, protocol, streamed);
+        Ok(RequestHeaders { streamed: headers(true)?, unary: headers(false)? })
     }
 
-    /// The headers of one request: these, and its own over them, but for those of the connection that it was recorded on,
-    /// and of another's key where the target has its own.
+    /// The headers of one request: `extra` replaces shared headers, except headers of a recorded connection, and a recorded
+    /// API key if the target has a key.
     ///
     /// # Errors
-    /// A header of its own that HTTP forbids.
-    pub fn of(&self, streamed: bool, own: &[(String, String)]) -> Result<HeaderMap, EngineError> {
-        let mut headers = if streamed { self.streamed.clone() } else { self.whole.clone() };
-        let keyed = KEYS.iter().any(|key| headers.contains_key(key));
-        // A recording of HTTP/2 holds `:authority` and the like.
-        for (name, value) in own.iter().filter(|(name, _)| !name.starts_with(':')) {
-            let parsed = parse(name)?;
-            let stays = TRANSPORT.contains(&parsed) || keyed && KEYS.contains(&parsed);
-            if !stays {
-                put(&mut headers, name, value)?;
+    /// A header in `extra` that HTTP forbids.
+    pub fn for_request(&self, streamed: bool, extra: &[(String, String)]) -> Result<HeaderMap, ClientError> {
+        let mut headers = if streamed { self.streamed.clone() } else { self.unary.clone() };
+        let has_key = API_KEY_HEADERS.iter().any(|key| headers.contains_key(key));
+        // A recorded HTTP/2 request has pseudo-headers such as `:authority`.
+        for (name, value) in extra.iter().filter(|(name, _)| !name.starts_with(':')) {
+            let parsed = parse_name(name)?;
+            let skipped = CONNECTION_HEADERS.contains(&parsed) || has_key && API_KEY_HEADERS.contains(&parsed);
+            if !skipped {
+                set_header(&mut headers, name, value)?;
             }
         }
         Ok(headers)
     }
 }
 
-fn common(
+fn target_headers(
     target: &Target,
     route: &Route,
-    address: &Address,
+    request_target: &RequestTarget,
     protocol: &dyn Protocol,
     streamed: bool,
-) -> Result<HeaderMap, EngineError> {
+) -> Result<HeaderMap, ClientError> {
     let mut headers = HeaderMap::new();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-    headers.insert(ACCEPT, HeaderValue::from_static(if streamed { EVENTS } else { DOCUMENT }));
-    headers.insert(ACCEPT_ENCODING, HeaderValue::from_static(accepted(target.compression)));
+    headers.insert(ACCEPT, HeaderValue::from_static(if streamed { ACCEPT_STREAM } else { ACCEPT_DOCUMENT }));
+    headers.insert(ACCEPT_ENCODING, HeaderValue::from_static(accept_encoding(target.compression)));
     headers.insert(USER_AGENT, HeaderValue::from_static(concat!("llmscen/", env!("CARGO_PKG_VERSION"))));
-    address.host(&mut headers)?;
+    request_target.set_host(&mut headers)?;
     let proxy = route.proxy.as_ref().filter(|_| route.absolute_form(target.version));
     if let Some(auth) = proxy.and_then(|proxy| proxy.auth.as_ref()) {
         headers.insert(PROXY_AUTHORIZATION, auth.clone());
     }
-    if let Some(user) = basic(&route.uri) {
-        put(&mut headers, AUTHORIZATION.as_str(), &user)?;
+    if let Some(user) = basic_auth(&route.uri) {
+        set_header(&mut headers, AUTHORIZATION.as_str(), &user)?;
     }
     for (name, value) in protocol.headers(target.api_key.as_ref().map(Secret::expose), streamed) {
-        put(&mut headers, name, &value)?;
+        set_header(&mut headers, name, &value)?;
     }
     for (name, value) in &target.headers {
-        put(&mut headers, name, value.expose())?;
+        set_header(&mut headers, name, value.expose())?;
     }
     Ok(headers)
 }
 
-/// Puts a header in the place of any of its name. How long the body is, and how it is framed, is known only here: recorded
-/// headers often tell it of another body.
-fn put(headers: &mut HeaderMap, name: &str, value: &str) -> Result<(), EngineError> {
-    let parsed = parse(name)?;
+/// Sets a header, replacing any of the same name. Headers for the length and framing of the body are ignored: they often
+/// describe the recorded body, and the connection sets them itself.
+fn set_header(headers: &mut HeaderMap, name: &str, value: &str) -> Result<(), ClientError> {
+    let parsed = parse_name(name)?;
     if parsed == CONTENT_LENGTH || parsed == TRANSFER_ENCODING {
         return Ok(());
     }
-    let mut value = HeaderValue::from_str(value).map_err(|_| EngineError::Header(name.to_owned()))?;
-    // Any of them may be a secret: none is kept in the tables of HTTP/2, nor printed by a library.
+    let mut value = HeaderValue::from_str(value).map_err(|_| ClientError::Header(name.to_owned()))?;
+    // The value may be a secret: it must not enter the HPACK tables of HTTP/2 or the logs of a library.
     value.set_sensitive(true);
     headers.insert(parsed, value);
     Ok(())
 }
 
-fn parse(name: &str) -> Result<HeaderName, EngineError> {
-    name.parse().map_err(|_| EngineError::Header(name.to_owned()))
+fn parse_name(name: &str) -> Result<HeaderName, ClientError> {
+    name.parse().map_err(|_| ClientError::Header(name.to_owned()))
 }
 
-/// Basic authentication of a URL with `user:password@` in it (RFC 7617).
-pub(super) fn basic(uri: &Uri) -> Option<String> {
+/// The `authorization` of a URL with `user:password@` (RFC 7617).
+pub(super) fn basic_auth(uri: &Uri) -> Option<String> {
     let (user, _) = uri.authority()?.as_str().rsplit_once('@')?;
     let plain: Vec<u8> = percent_decode_str(user).collect();
     Some(format!("Basic {}", STANDARD.encode(plain)))
 }
 
-/// The URI of a target in the forms that the versions of HTTP ask for.
-pub(super) struct Address {
+/// The request target (RFC 9112, section 3.2) in the form of each HTTP version.
+pub(super) struct RequestTarget {
     http1: Uri,
     parts: Parts,
 }
 
-impl Address {
-    /// The target at the end of `route`.
-    pub fn new(route: &Route, version: HttpVersion) -> Address {
+impl RequestTarget {
+    /// The request target of `route`.
+    pub fn new(route: &Route, version: HttpVersion) -> RequestTarget {
         let mut parts = route.uri.clone().into_parts();
         parts.authority = parts.authority.map(|authority| without_user(&authority));
-        // An absolute URI has a path.
+        // The absolute form needs a path.
         parts.path_and_query.get_or_insert(PathAndQuery::from_static("/"));
         let origin = parts.path_and_query.clone().map_or_else(Uri::default, Uri::from);
-        let absolute = Uri::from_parts(copy(&parts)).unwrap_or_else(|_| origin.clone());
-        Address { http1: if route.absolute_form(version) { absolute } else { origin }, parts }
+        let absolute = Uri::from_parts(clone_parts(&parts)).unwrap_or_else(|_| origin.clone());
+        RequestTarget { http1: if route.absolute_form(version) { absolute } else { origin }, parts }
     }
 
-    /// Writes it into the head of a request. In HTTP/2 the host is no header but the `:authority` (RFC 9113, section 8.3.1).
+    /// Sets URI and version of a request. HTTP/2 has the host in `:authority` instead of a header (RFC 9113, section 8.3.1).
     ///
     /// # Errors
-    /// A host that no authority can hold.
-    pub fn write<B>(&self, request: &mut Request<B>, version: Version) -> Result<(), EngineError> {
+    /// A host that is not a valid authority.
+    pub fn apply<B>(&self, request: &mut Request<B>, version: Version) -> Result<(), ClientError> {
         if version != Version::HTTP_2 {
             *request.uri_mut() = self.http1.clone();
             return Ok(());
         }
-        let mut parts = copy(&self.parts);
+        let mut parts = clone_parts(&self.parts);
         if let Some(host) = request.headers_mut().remove(HOST) {
-            parts.authority = Some(Authority::try_from(host.as_bytes()).map_err(|_| EngineError::Header("host".into()))?);
+            parts.authority = Some(Authority::try_from(host.as_bytes()).map_err(|_| ClientError::Header("host".into()))?);
         }
-        *request.uri_mut() = Uri::from_parts(parts).map_err(|_| EngineError::Header("host".into()))?;
+        *request.uri_mut() = Uri::from_parts(parts).map_err(|_| ClientError::Header("host".into()))?;
         *request.version_mut() = version;
         Ok(())
     }
 
-    /// Adds the `host` header.
-    pub fn host(&self, headers: &mut HeaderMap) -> Result<(), EngineError> {
+    /// Sets the `host` header.
+    pub fn set_host(&self, headers: &mut HeaderMap) -> Result<(), ClientError> {
         let host = self.parts.authority.as_ref().map_or("", Authority::as_str);
-        headers.insert(HOST, HeaderValue::from_str(host).map_err(|_| EngineError::Header("host".into()))?);
+        headers.insert(HOST, HeaderValue::from_str(host).map_err(|_| ClientError::Header("host".into()))?);
         Ok(())
     }
 }
 
-/// A user and a password are for the `authorization` header alone.
+/// The authority without `user:password@`, which belongs into the `authorization` header only.
 fn without_user(authority: &Authority) -> Authority {
     let bare = authority.as_str().rsplit_once('@').map(|(_, bare)| Authority::try_from(bare));
     bare.and_then(Result::ok).unwrap_or_else(|| authority.clone())
 }
 
-fn copy(parts: &Parts) -> Parts {
+fn clone_parts(parts: &Parts) -> Parts {
     let mut copy = Parts::default();
     copy.scheme.clone_from(&parts.scheme);
     copy.authority.clone_from(&parts.authority);
@@ -195,13 +200,14 @@ fn copy(parts: &Parts) -> Parts {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::exchange::tests::target;
     use llmscen_core::request::Framing;
-    use llmscen_core::target::{Compression, Place, Timeouts};
-    use llmscen_core::units::Nanos;
+    use llmscen_core::target::Compression;
     use llmscen_protocols::Decoder;
     use serde_json::Value;
+    use std::collections::BTreeMap;
 
-    /// A protocol that has its key in a header of its own.
+    /// A protocol with the API key in `x-api-key`.
     struct Keyed;
 
     impl Protocol for Keyed {
@@ -215,36 +221,28 @@ mod tests {
         }
 
         fn decoder(&self, _: Framing, _: bool) -> Box<dyn Decoder> {
-            unreachable!("nothing is read here")
+            unreachable!("no response is decoded")
         }
     }
 
-    fn of(key: Option<&str>, named: &[(&str, &str)], compression: Compression) -> Result<Headers, EngineError> {
-        at("http://user:word@h:1/v1", key, named, compression)
+    fn headers(key: Option<&str>, named: &[(&str, &str)], compression: Compression) -> Result<RequestHeaders, ClientError> {
+        headers_at("http://user:word@h:1/v1", key, named, compression)
     }
 
-    fn at(url: &str, key: Option<&str>, named: &[(&str, &str)], compression: Compression) -> Result<Headers, EngineError> {
-        let limit = Nanos(1);
+    fn headers_at(
+        url: &str,
+        key: Option<&str>,
+        named: &[(&str, &str)],
+        compression: Compression,
+    ) -> Result<RequestHeaders, ClientError> {
         let target = Target {
-            api: llmscen_core::api::Api::OpenaiChat,
-            place: Place::Url(String::new()),
-            models: Vec::new(),
             api_key: key.map(Secret::new),
             headers: named.iter().map(|(name, value)| (name.to_string(), Secret::new(*value))).collect(),
-            timeouts: Timeouts { connect: limit, read: limit, total: limit },
-            tls: Default::default(),
-            pool: Default::default(),
-            version: Default::default(),
             compression,
-            request_id: None,
-            gpus: None,
-            server: None,
-            metrics: None,
-            hardware: None,
-            of_scenario: Default::default(),
+            ..target()
         };
         let route = Route::new(url, &Default::default(), &Default::default()).unwrap();
-        Headers::new(&target, &route, &Address::new(&route, target.version), &Keyed)
+        RequestHeaders::new(&target, &route, &RequestTarget::new(&route, target.version), &Keyed)
     }
 
     fn lines(headers: &HeaderMap) -> Vec<String> {
@@ -255,11 +253,11 @@ mod tests {
     }
 
     #[test]
-    fn each_voice_has_its_rank() {
-        let headers = of(Some("k"), &[("X-SSE", "off"), ("authorization", "mine")], Compression::Any).unwrap();
-        let own = [("accept".to_owned(), "a/b".to_owned()), ("X-SSE".to_owned(), "on".to_owned())];
+    fn later_sources_of_a_header_replace_earlier_ones() {
+        let shared = headers(Some("k"), &[("X-SSE", "off"), ("authorization", "mine")], Compression::Any).unwrap();
+        let extra = [("accept".to_owned(), "a/b".to_owned()), ("X-SSE".to_owned(), "on".to_owned())];
         assert_eq!(
-            lines(&headers.of(true, &own).unwrap()),
+            lines(&shared.for_request(true, &extra).unwrap()),
             [
                 "accept-encoding: zstd, gzip",
                 "accept: a/b",
@@ -270,9 +268,9 @@ mod tests {
                 "x-sse: on",
             ]
         );
-        let headers = of(None, &[("content-length", "7")], Compression::None).unwrap();
+        let shared = headers(None, &[("content-length", "7")], Compression::None).unwrap();
         assert_eq!(
-            lines(&headers.of(false, &[("Transfer-Encoding".to_owned(), "chunked".to_owned())]).unwrap()),
+            lines(&shared.for_request(false, &[("Transfer-Encoding".to_owned(), "chunked".to_owned())]).unwrap()),
             [
                 "accept-encoding: identity",
                 "accept: application/json",
@@ -281,12 +279,12 @@ mod tests {
                 "host: h:1",
             ]
         );
-        assert_eq!(headers.of(true, &[]).unwrap()[ACCEPT], EVENTS);
+        assert_eq!(shared.for_request(true, &[]).unwrap()[ACCEPT], ACCEPT_STREAM);
     }
 
     #[test]
-    fn a_recorded_request_keeps_its_connection_and_its_key_to_itself() {
-        let mut own = [
+    fn headers_of_a_recorded_connection_and_key_are_not_sent() {
+        let mut extra = [
             ("Host", "old:80"),
             (":authority", "old:80"),
             ("Content-Encoding", "gzip"),
@@ -308,72 +306,67 @@ mod tests {
         .map(|(name, value)| (name.to_owned(), value.to_owned()));
         let common = ["accept-encoding: identity", "accept: application/json"];
         let rest = ["content-type: application/json", "host: h:1"];
-        let sent = |url: &str, key, named: &[(&str, &str)], own: &[(String, String)]| {
-            lines(&at(url, key, named, Compression::None).unwrap().of(false, own).unwrap())
+        let sent = |url: &str, key, named: &[(&str, &str)], extra: &[(String, String)]| {
+            lines(&headers_at(url, key, named, Compression::None).unwrap().for_request(false, extra).unwrap())
         };
         let with = |auth: &[&'static str], keys: &[&'static str]| [&common, auth, &rest, keys].concat();
         let plain = "http://h:1/v1";
         // A target without a key takes the recorded ones.
         assert_eq!(
-            sent(plain, None, &[], &own),
+            sent(plain, None, &[], &extra),
             with(&["api-key: old", "authorization: Bearer old"], &["x-api-key: old", "x-user: u1"])
         );
         // A key of the protocol, of the scenario's headers, of the URL.
-        assert_eq!(sent(plain, Some("k"), &[], &own), with(&[], &["x-api-key: k", "x-user: u1"]));
+        assert_eq!(sent(plain, Some("k"), &[], &extra), with(&[], &["x-api-key: k", "x-user: u1"]));
         let named = [("Authorization", "mine")];
-        assert_eq!(sent(plain, None, &named, &own), with(&["authorization: mine"], &["x-user: u1"]));
-        let of_url = "authorization: Basic dXNlcjp3b3Jk";
-        assert_eq!(sent("http://user:word@h:1/v1", None, &[], &own), with(&[of_url], &["x-user: u1"]));
-        // What is not sent is not looked at, but for its name.
-        own[1].1 = "\n".to_owned();
-        assert_eq!(sent(plain, Some("k"), &[], &own), with(&[], &["x-api-key: k", "x-user: u1"]));
+        assert_eq!(sent(plain, None, &named, &extra), with(&["authorization: mine"], &["x-user: u1"]));
+        let url_auth = "authorization: Basic dXNlcjp3b3Jk";
+        assert_eq!(sent("http://user:word@h:1/v1", None, &[], &extra), with(&[url_auth], &["x-user: u1"]));
+        // Values of headers that are not sent are not checked.
+        extra[1].1 = "\n".to_owned();
+        assert_eq!(sent(plain, Some("k"), &[], &extra), with(&[], &["x-api-key: k", "x-user: u1"]));
     }
 
     #[test]
-    fn what_http_forbids_is_refused_without_its_value() {
-        let headers = of(None, &[], Compression::Gzip).unwrap();
+    fn invalid_headers_are_refused_without_showing_the_value() {
+        let shared = headers(None, &[], Compression::Gzip).unwrap();
         for (name, value) in [("a b", "secret"), ("", "secret"), ("a", "secret\r\nb: c"), ("a", "\0")] {
-            let error = headers.of(true, &[(name.to_owned(), value.to_owned())]).unwrap_err().to_string();
+            let error = shared.for_request(true, &[(name.to_owned(), value.to_owned())]).unwrap_err().to_string();
             assert!(error.starts_with(&format!("the header `{name}` cannot be sent")), "{error}");
             assert!(!error.contains("secret"), "{error}");
-            assert!(of(None, &[(name, value)], Compression::Gzip).is_err());
+            assert!(headers(None, &[(name, value)], Compression::Gzip).is_err());
         }
     }
 
     #[test]
     fn the_user_of_a_url_becomes_basic_authentication() {
-        let of = |url: &str| basic(&url.parse().unwrap());
+        let auth = |url: &str| basic_auth(&url.parse().unwrap());
         // The example of RFC 7617, section 2.
-        assert_eq!(of("http://Aladdin:open%20sesame@h/").as_deref(), Some("Basic QWxhZGRpbjpvcGVuIHNlc2FtZQ=="));
-        assert_eq!(of("http://h/"), None);
+        assert_eq!(auth("http://Aladdin:open%20sesame@h/").as_deref(), Some("Basic QWxhZGRpbjpvcGVuIHNlc2FtZQ=="));
+        assert_eq!(auth("http://h/"), None);
     }
-}
 
-#[cfg(test)]
-mod address_tests {
-    use super::*;
-    use std::collections::BTreeMap;
-
-    fn head(url: &str, (version, spoken): (HttpVersion, Version), host: Option<&str>, proxy: bool) -> (String, Option<String>) {
+    fn head(url: &str, version: HttpVersion, used: Version, host: Option<&str>, proxy: bool) -> (String, Option<String>) {
         let env = if proxy { BTreeMap::from([("HTTP_PROXY".into(), "http://proxy:1".into())]) } else { BTreeMap::new() };
-        let address = Address::new(&Route::new(url, &Default::default(), &env).unwrap(), version);
+        let request_target = RequestTarget::new(&Route::new(url, &Default::default(), &env).unwrap(), version);
         let mut request = Request::new(());
-        address.host(request.headers_mut()).unwrap();
+        request_target.set_host(request.headers_mut()).unwrap();
         if let Some(host) = host {
             request.headers_mut().insert(HOST, HeaderValue::from_str(host).unwrap());
         }
-        address.write(&mut request, spoken).unwrap();
+        request_target.apply(&mut request, used).unwrap();
         (request.uri().to_string(), request.headers().get(HOST).map(|host| host.to_str().unwrap().to_owned()))
     }
 
     #[test]
-    fn each_version_gets_its_form_and_no_form_tells_the_user() {
-        let (one, two) = ((HttpVersion::Auto, Version::HTTP_11), (HttpVersion::Http2, Version::HTTP_2));
+    fn each_http_version_has_its_form_without_the_user() {
+        let http1 = |url, host, proxy| head(url, HttpVersion::Auto, Version::HTTP_11, host, proxy);
+        let http2 = |url, host, proxy| head(url, HttpVersion::Http2, Version::HTTP_2, host, proxy);
         let host = |host: &str| Some(host.to_owned());
-        assert_eq!(head("http://u:p@h:8000/v1?a=1", one, None, false), ("/v1?a=1".into(), host("h:8000")));
-        assert_eq!(head("http://u:p@h/v1", one, None, true), ("http://h/v1".into(), host("h")));
-        assert_eq!(head("http://u:p@h/v1", two, None, true), ("http://h/v1".into(), None));
-        assert_eq!(head("http://h/v1", two, Some("other:1"), false), ("http://other:1/v1".into(), None));
-        assert_eq!(head("http://[::1]:80", one, None, false), ("/".into(), host("[::1]:80")));
+        assert_eq!(http1("http://u:p@h:8000/v1?a=1", None, false), ("/v1?a=1".into(), host("h:8000")));
+        assert_eq!(http1("http://u:p@h/v1", None, true), ("http://h/v1".into(), host("h")));
+        assert_eq!(http2("http://u:p@h/v1", None, true), ("http://h/v1".into(), None));
+        assert_eq!(http2("http://h/v1", Some("other:1"), false), ("http://other:1/v1".into(), None));
+        assert_eq!(http1("http://[::1]:80", None, false), ("/".into(), host("[::1]:80")));
     }
 }

@@ -1,7 +1,7 @@
-//! Sends calls and stamps what comes back.
+//! The HTTP client of the timed path, and the servers that a run manages.
 //!
-//! The timed path stands on the connection, not on a client with a pool of its own: only there can the instant of each
-//! socket read be seen, before any parsing. HTTP/1.1 is spoken here (`http1`); HTTP/2 is hyper's.
+//! It works on connections instead of a client library's pool, because only there can each socket read be timestamped before
+//! any parsing. HTTP/1.1 is implemented here (`http1`); HTTP/2 is hyper's.
 #![cfg_attr(not(test), deny(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
@@ -10,7 +10,6 @@ pub mod clock;
 pub mod connect;
 mod content_encoding;
 pub mod counters;
-pub mod error;
 pub mod exchange;
 mod headers;
 pub mod http;
@@ -22,3 +21,25 @@ pub mod route;
 pub mod server;
 pub mod stalls;
 pub mod tls;
+
+use crate::tls::TlsError;
+use thiserror::Error;
+
+/// Why no client can be created for a target.
+#[derive(Debug, Error)]
+pub enum ClientError {
+    /// `target.url` is invalid.
+    #[error("the target's url `{url}` cannot be used: {reason}")]
+    Url {
+        /// The URL.
+        url: String,
+        /// Why.
+        reason: String,
+    },
+    /// A header that HTTP forbids. Its value is not shown, since it may be a secret.
+    #[error("the header `{0}` cannot be sent: its name or value contains characters that HTTP forbids")]
+    Header(String),
+    /// Invalid TLS settings.
+    #[error(transparent)]
+    Tls(#[from] TlsError),
+}

@@ -1,18 +1,18 @@
-//! The connections of one lane to one target.
+//! The connections of one worker to one target.
 //!
 //! ```text
-//! HTTP/1.1   a request has a connection to itself and gives it back; the most recently used goes out first
-//! HTTP/2     requests share a connection, up to what the server allows and STREAMS; then another one is opened
+//! HTTP/1.1   a request uses a connection alone and returns it; the most recently used one is taken first
+//! HTTP/2     requests share a connection up to STREAMS and the server's limit; then another one is opened
 //! ```
-//! While a connection is being opened that several may share, those that it will have room for wait for it.
+//! While an HTTP/2 connection is being opened, as many requests wait for it as it is expected to take.
 
-use crate::connect::{Dialer, OpenConnection, REMEDY};
+use crate::connect::{Dialer, HTTP2_REMEDY, OpenConnection};
 use crate::counters::Gauges;
-use crate::http::late;
-use crate::http1::{Connection, Scratch};
-use crate::pool::lease::{Carrier, Shared, Wire};
+use crate::http::timeout_failure;
+use crate::http1::{Connection, ReadBuffer};
+use crate::pool::lease::{Carrier, Http2Driver, SharedConnection};
 use crate::stalls::{Overrun, overrun};
-pub use lease::{Broken, Lease, STREAMS};
+pub use lease::{ExchangeError, Lease, STREAMS};
 use llmscen_core::outcome::{Failure, FailureKind};
 use llmscen_core::target::Pool as Policy;
 use llmscen_core::units::Nanos;
@@ -26,67 +26,67 @@ use tokio::task::spawn_local;
 
 mod lease;
 
-/// After so long without a request an idle connection is closed: a load that has fallen must not hold the server's sockets.
-/// Longer than the pause between two bursts of most loads, so that these find their connections open.
-const UNUSED: Nanos = Nanos::from_millis(60_000);
+/// Idle connections are closed after this time, so that a decreasing load frees the server's sockets. It is longer than the
+/// pause between bursts of most loads, so that these reuse their connections.
+const IDLE_TIMEOUT: Nanos = Nanos::from_millis(60_000);
 
-/// All connections of a lane to a target.
+/// All connections of a worker to a target.
 pub struct Pool {
-    /// HTTP/1.1: those that wait for their next request, the most recently used at the back.
+    /// HTTP/1.1: idle connections, the most recently used at the back.
     idle: RefCell<VecDeque<Lease>>,
-    /// HTTP/2: all that are open.
-    shared: RefCell<Vec<Rc<Shared>>>,
-    traffic: Rc<Traffic>,
+    /// HTTP/2: all open connections.
+    shared: RefCell<Vec<Rc<SharedConnection>>>,
+    state: Rc<PoolState>,
     dialer: Dialer,
     policy: Policy,
     connect_timeout: Nanos,
     gauges: Arc<Gauges>,
-    ahead: Ahead,
-    /// HTTP/1.1: what all connections read into.
-    scratch: Scratch,
+    preconnects: Preconnects,
+    /// HTTP/1.1: the read buffer of all connections.
+    buffer: ReadBuffer,
 }
 
-/// What goes on around the connections of a pool.
-struct Traffic {
-    /// Connections being opened, those among them whose server has not told its limit yet.
+/// Counts around the connections of a pool.
+struct PoolState {
+    /// Connections being opened, including HTTP/2 ones whose settings have not arrived.
     opening: Cell<usize>,
     /// Requests that wait for one of these.
     waiting: Cell<usize>,
     /// Requests that a connection is expected to take.
-    usual: Cell<usize>,
+    expected_streams: Cell<usize>,
     /// Connections opened so far.
     opened: Cell<u64>,
-    /// There is a new connection, or room on one, or one has failed.
+    /// A connection was opened, has a free stream, or failed.
     changed: Notify,
 }
 
-/// Counts one more for as long as it lives.
-struct Count<'a>(&'a Cell<usize>);
+/// Increments a count while it exists.
+struct CountGuard<'a>(&'a Cell<usize>);
 
-impl<'a> Count<'a> {
-    fn of(count: &'a Cell<usize>) -> Count<'a> {
+impl<'a> CountGuard<'a> {
+    fn new(count: &'a Cell<usize>) -> CountGuard<'a> {
         count.set(count.get() + 1);
-        Count(count)
+        CountGuard(count)
     }
 }
 
-impl Drop for Count<'_> {
+impl Drop for CountGuard<'_> {
     fn drop(&mut self) {
         self.0.set(self.0.get().saturating_sub(1));
     }
 }
 
-/// A connection is being opened for as long as it lives; its end is told to those that wait.
-struct Opening(Rc<Traffic>);
+/// Exists while a connection is being opened, and wakes waiting requests at its end.
+struct OpeningGuard(Rc<PoolState>);
 
-impl Opening {
-    fn of(traffic: &Rc<Traffic>) -> Opening {
-        traffic.opening.set(traffic.opening.get() + 1);
-        Opening(traffic.clone())
+impl OpeningGuard {
+    fn new(state: &Rc<PoolState>) -> OpeningGuard {
+        state.opening.set(state.opening.get() + 1);
+        OpeningGuard(state.clone())
     }
 }
 
-impl Drop for Opening {
+impl Drop for OpeningGuard {
     fn drop(&mut self) {
         self.0.opening.set(self.0.opening.get().saturating_sub(1));
         self.0.changed.notify_waiters();
@@ -96,118 +96,129 @@ impl Drop for Opening {
 impl Pool {
     /// An empty pool.
     pub fn new(dialer: Dialer, policy: Policy, connect_timeout: Nanos, gauges: Arc<Gauges>) -> Pool {
-        let traffic = Traffic {
+        let state = PoolState {
             opening: Cell::new(0),
             waiting: Cell::new(0),
-            usual: Cell::new(STREAMS),
+            expected_streams: Cell::new(STREAMS),
             opened: Cell::new(0),
             changed: Notify::new(),
         };
-        let (idle, shared, ahead, scratch) = Default::default();
-        Pool { idle, shared, traffic: Rc::new(traffic), dialer, policy, connect_timeout, gauges, ahead, scratch }
+        Pool {
+            idle: RefCell::default(),
+            shared: RefCell::default(),
+            state: Rc::new(state),
+            dialer,
+            policy,
+            connect_timeout,
+            gauges,
+            preconnects: Preconnects::default(),
+            buffer: ReadBuffer::default(),
+        }
     }
 
-    /// Leave to send a request, on a connection that is open or on a new one. Must be called on a lane: a connection
-    /// becomes a task of its own there.
+    /// A lease on an open or a new connection. Must be called on a worker thread, where an HTTP/2 connection spawns a task.
     pub async fn lease(&self) -> Result<Lease, Failure> {
-        self.in_time(self.find(None)).await
+        self.with_connect_timeout(self.acquire(None)).await
     }
 
-    /// The same, but on a connection that was opened after this call: those that stand may all be stale.
+    /// As [`Pool::lease`], on a connection opened after this call: the existing ones may all be stale.
     pub async fn lease_fresh(&self) -> Result<Lease, Failure> {
-        self.in_time(self.find(Some(self.traffic.opened.get()))).await
+        self.with_connect_timeout(self.acquire(Some(self.state.opened.get()))).await
     }
 
-    /// Opens a connection of its own, and waits until the server has shown that it speaks HTTP/2 where that is expected.
-    pub async fn reach(&self) -> Result<(), Failure> {
-        let reached = async {
-            match self.open().await?.proof().await {
+    /// Opens a new connection; if HTTP/2 is expected, also waits for the settings of the server.
+    pub async fn check_reachable(&self) -> Result<(), Failure> {
+        let check = async {
+            match self.open().await?.confirm_version().await {
                 true => Ok(()),
                 false => Err(no_h2("the connection ended without its settings").at("connecting")),
             }
         };
-        self.in_time(reached).await
+        self.with_connect_timeout(check).await
     }
 
-    /// The failure of a request that got no HTTP back, with what is known of the server.
-    pub async fn named(&self, failure: Failure) -> Failure {
-        self.dialer.named(failure).await
+    /// See [`Dialer::explain_failure`].
+    pub async fn explain_failure(&self, failure: Failure) -> Failure {
+        self.dialer.explain_failure(failure).await
     }
 
-    /// Takes a connection back for the next request, where connections are kept and this one is still open.
+    /// Takes a connection back for the next request, if it can be reused.
     pub fn give_back(&self, mut lease: Lease) {
         if self.policy != Policy::PerRequest && lease.is_free() {
             lease.reused = true;
-            let now = lease.stamp.latest();
+            let now = lease.socket_read.latest();
             self.idle.borrow_mut().push_back(lease);
-            self.close_unused(now);
+            self.close_idle(now);
         }
     }
 
-    /// Closes the connections that no request has needed for [`UNUSED`] before `now`. A task of its own does it: no request
-    /// waits for the system calls.
-    fn close_unused(&self, now: Nanos) {
+    /// Closes connections that were idle for [`IDLE_TIMEOUT`] at `now`, in a separate task: no request waits for the system
+    /// calls.
+    fn close_idle(&self, now: Nanos) {
         let mut idle = self.idle.borrow_mut();
-        let old = |lease: &Lease| now.since(lease.stamp.latest()) > UNUSED;
-        if !idle.front().is_some_and(old) {
+        let is_expired = |lease: &Lease| now.since(lease.socket_read.latest()) > IDLE_TIMEOUT;
+        if !idle.front().is_some_and(is_expired) {
             return;
         }
-        let kept = idle.partition_point(old);
-        let unused: Vec<Lease> = idle.drain(..kept).collect();
-        tokio::task::spawn_local(async move {
-            for lease in unused {
+        let count = idle.partition_point(is_expired);
+        let expired: Vec<Lease> = idle.drain(..count).collect();
+        spawn_local(async move {
+            for lease in expired {
                 drop(lease);
                 tokio::task::yield_now().await;
             }
         });
     }
 
-    async fn in_time<T>(&self, step: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
-        let (limit, began) = (Duration::from(self.connect_timeout), Instant::now());
-        let late = |overrun: Overrun| {
-            let why = format!("no connection within {limit:?}{}", self.dialer.doubt());
-            late(overrun, FailureKind::TimeoutConnect, &why).at("connecting")
+    async fn with_connect_timeout<T>(&self, step: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
+        let limit = Duration::from(self.connect_timeout);
+        let began = Instant::now();
+        let timed_out = |overrun: Overrun| {
+            let why = format!("no connection within {limit:?}{}", self.dialer.timeout_hint());
+            timeout_failure(overrun, FailureKind::TimeoutConnect, &why).at("connecting")
         };
         tokio::select! {
             biased;
             done = step => done,
-            overrun = overrun(&self.gauges.stalls, limit, || began) => Err(late(overrun)),
+            overrun = overrun(&self.gauges.stalls, limit, || began) => Err(timed_out(overrun)),
         }
     }
 
-    async fn find(&self, since: Option<u64>) -> Result<Lease, Failure> {
+    /// With `since`, only a connection with this number or a later one.
+    async fn acquire(&self, since: Option<u64>) -> Result<Lease, Failure> {
         if self.policy == Policy::PerRequest {
             return Box::pin(self.open()).await;
         }
         loop {
-            let change = self.traffic.changed.notified();
-            if let Some(lease) = self.standing(since) {
+            let change = self.state.changed.notified();
+            if let Some(lease) = self.find_open(since) {
                 return Ok(lease);
             }
-            if since.is_none() && self.ahead.wait().await {
+            if since.is_none() && self.preconnects.wait().await {
                 continue;
             }
-            let coming = self.traffic.opening.get().saturating_mul(self.traffic.usual.get());
-            if !self.dialer.may_share() || coming <= self.traffic.waiting.get() {
-                // What opens a connection is large, and rare: a call that waits for its tokens must not carry it along.
+            let coming = self.state.opening.get().saturating_mul(self.state.expected_streams.get());
+            if !self.dialer.may_share() || coming <= self.state.waiting.get() {
+                // Boxed: this future is rare and large, and would enlarge every waiting call.
                 let lease = Box::pin(self.open()).await?;
-                if let Carrier::Stream(_, place, _) = &lease.carrier {
-                    self.shared.borrow_mut().push(place.shared.clone());
+                if let Carrier::Http2 { slot, .. } = &lease.carrier {
+                    self.shared.borrow_mut().push(slot.connection.clone());
                 }
                 return Ok(lease);
             }
-            let _waits = Count::of(&self.traffic.waiting);
+            let _waiting = CountGuard::new(&self.state.waiting);
             change.await;
         }
     }
 
-    /// A connection with room that is open already; with `since`, only one of that number or a later one.
-    fn standing(&self, since: Option<u64>) -> Option<Lease> {
+    /// A lease on an open connection with a free stream, or an idle one.
+    fn find_open(&self, since: Option<u64>) -> Option<Lease> {
         let mut shared = self.shared.borrow_mut();
-        shared.retain(|one| !one.is_over());
-        let new_enough = |one: &&Rc<Shared>| since.is_none_or(|since| one.number >= since);
-        if let Some(one) = shared.iter().filter(new_enough).find(|one| one.streams.get() < one.wire.limit()) {
-            return Some(Lease::stream(one, &self.traffic, true));
+        shared.retain(|connection| !connection.is_closed());
+        let is_new_enough = |connection: &&Rc<SharedConnection>| since.is_none_or(|since| connection.number >= since);
+        let mut candidates = shared.iter().filter(is_new_enough);
+        if let Some(connection) = candidates.find(|connection| connection.streams.get() < connection.driver.limit()) {
+            return Some(Lease::http2(connection, &self.state, true));
         }
         if since.is_some() {
             return None;
@@ -216,107 +227,98 @@ impl Pool {
         std::iter::from_fn(|| idle.pop_back()).find_map(|mut lease| lease.is_open().then_some(lease))
     }
 
-    /// A new connection, which no other request knows of.
+    /// A new connection that only this lease uses.
     async fn open(&self) -> Result<Lease, Failure> {
-        let opening = Opening::of(&self.traffic);
-        let line = self.dialer.dial().await?;
-        let number = self.traffic.opened.get();
-        self.traffic.opened.set(number + 1);
-        match line.h2 {
-            true => self.open_shared(line, number, opening).await,
-            false => {
-                let OpenConnection { transport, stamp, heard, .. } = line;
-                Ok(Lease::whole(Connection::new(transport, self.scratch.clone()), stamp, heard))
-            }
+        let opening = OpeningGuard::new(&self.state);
+        let open = self.dialer.dial().await?;
+        let number = self.state.opened.get();
+        self.state.opened.set(number + 1);
+        if open.h2 {
+            return self.open_shared(open, number, opening).await;
         }
+        let OpenConnection { transport, socket_read, data_read, .. } = open;
+        let carrier = Carrier::Http1(Connection::new(transport, self.buffer.clone()));
+        Ok(Lease { carrier, socket_read, data_read, reused: false })
     }
 
-    /// The first request goes out at once, as every client does it; others wait until the server has told its limit.
-    async fn open_shared(&self, line: OpenConnection, number: u64, opening: Opening) -> Result<Lease, Failure> {
-        let traffic = self.traffic.clone();
-        let settled = move |wire: &Wire| {
-            if wire.has_settled() {
-                traffic.usual.set(wire.limit().max(1));
+    /// The first request is sent at once, as in every client; others wait for the settings of the server.
+    async fn open_shared(&self, open: OpenConnection, number: u64, opening: OpeningGuard) -> Result<Lease, Failure> {
+        let state = self.state.clone();
+        let on_settings = move |driver: &Http2Driver| {
+            if driver.has_settings() {
+                state.expected_streams.set(driver.limit().max(1));
             }
             drop(opening);
         };
-        let shared = Rc::new(Shared::begin(line, number, settled).await.map_err(unopened)?);
-        Ok(Lease::stream(&shared, &self.traffic, false))
+        let connection = SharedConnection::start(open, number, on_settings).await;
+        let connection = connection.map_err(|error| Failure::new(FailureKind::Connect, error.to_string()).at("connecting"))?;
+        Ok(Lease::http2(&Rc::new(connection), &self.state, false))
     }
-}
 
-fn unopened(error: hyper::Error) -> Failure {
-    Failure::new(FailureKind::Connect, error.to_string()).at("connecting")
-}
-
-/// The failure of a connection on which the server has not shown that it speaks HTTP/2.
-pub(super) fn no_h2(why: &str) -> Failure {
-    Failure::new(FailureKind::Connect, format!("the server does not seem to speak HTTP/2 ({why}); {REMEDY}"))
-}
-
-/// Connections of a lane that are opened at a time: a server's queue of those that it has not accepted yet is short.
-const ABREAST: u64 = 128;
-
-/// What is being opened ahead.
-#[derive(Default)]
-pub(super) struct Ahead {
-    /// Not begun yet.
-    left: Cell<u64>,
-    /// Not begun, or not open yet.
-    coming: Cell<usize>,
-    /// Requests that wait for one of these.
-    waiting: Cell<usize>,
-    /// One came, or will not come.
-    came: Notify,
-}
-
-impl Pool {
-    /// Begins to open so many connections, where each request of the pool needs one to itself and they are kept. What
-    /// fails is not told: the request that needs the connection will.
+    /// Starts to open `count` connections, if requests use connections alone and these are kept. Failures are not reported
+    /// here: the request that needs the connection reports its own.
     pub fn open_ahead(self: &Rc<Self>, count: u64) {
         if self.policy != Policy::KeepAlive || self.dialer.may_share() {
             return;
         }
-        self.ahead.left.set(count);
-        self.ahead.coming.set(count as usize);
-        for _ in 0..count.min(ABREAST) {
+        self.preconnects.queued.set(count);
+        self.preconnects.coming.set(count as usize);
+        for _ in 0..count.min(PARALLEL_PRECONNECTS) {
             let pool = self.clone();
-            spawn_local(async move { while pool.one_ahead().await {} });
+            spawn_local(async move { while pool.preconnect().await {} });
         }
     }
 
-    /// Whether there was one to open, and it was opened.
-    async fn one_ahead(&self) -> bool {
-        let Some(left) = self.ahead.left.get().checked_sub(1) else { return false };
-        self.ahead.left.set(left);
-        let opened = self.in_time(Box::pin(self.open())).await;
-        // Not given back: nothing was sent on it, so that it is as new as one that its request opened.
-        let stands = opened.map(|lease| self.idle.borrow_mut().push_back(lease));
-        self.ahead.one_less(1);
-        match stands {
-            Ok(()) => true,
-            Err(_) => {
-                self.ahead.one_less(self.ahead.left.take() as usize);
-                self.ahead.came.notify_waiters();
-                false
-            }
+    /// Opens the next queued connection; false if none is left or it failed.
+    async fn preconnect(&self) -> bool {
+        let Some(queued) = self.preconnects.queued.get().checked_sub(1) else { return false };
+        self.preconnects.queued.set(queued);
+        let opened = self.with_connect_timeout(Box::pin(self.open())).await;
+        // Not `give_back`: nothing was sent on it, so it does not count as reused.
+        let opened = opened.map(|lease| self.idle.borrow_mut().push_back(lease)).is_ok();
+        self.preconnects.finish(1);
+        if !opened {
+            self.preconnects.finish(self.preconnects.queued.take() as usize);
+            self.preconnects.changed.notify_waiters();
         }
+        opened
     }
 }
 
-impl Ahead {
-    fn one_less(&self, by: usize) {
-        self.coming.set(self.coming.get().saturating_sub(by));
-        self.came.notify_one();
+/// The failure of a connection without HTTP/2 settings from the server.
+pub(super) fn no_h2(why: &str) -> Failure {
+    Failure::new(FailureKind::Connect, format!("the server does not seem to support HTTP/2 ({why}); {HTTP2_REMEDY}"))
+}
+
+/// Connections that a worker opens in parallel: the accept queue of a server is short.
+const PARALLEL_PRECONNECTS: u64 = 128;
+
+/// Connections that are opened before their requests.
+#[derive(Default)]
+struct Preconnects {
+    /// Not started yet.
+    queued: Cell<u64>,
+    /// Not open yet.
+    coming: Cell<usize>,
+    /// Requests that wait for one of these.
+    waiting: Cell<usize>,
+    /// One was opened or failed.
+    changed: Notify,
+}
+
+impl Preconnects {
+    fn finish(&self, count: usize) {
+        self.coming.set(self.coming.get().saturating_sub(count));
+        self.changed.notify_one();
     }
 
-    /// Waits for a change, where a connection is coming that no other request waits for; else returns false at once.
-    pub(super) async fn wait(&self) -> bool {
+    /// Waits for a change if a connection is coming for which no other request waits; otherwise returns false at once.
+    async fn wait(&self) -> bool {
         if self.coming.get() <= self.waiting.get() {
             return false;
         }
-        let _waits = Count::of(&self.waiting);
-        self.came.notified().await;
+        let _waiting = CountGuard::new(&self.waiting);
+        self.changed.notified().await;
         true
     }
 }
@@ -333,10 +335,11 @@ mod tests {
     use std::net::TcpListener;
     use std::sync::atomic::{AtomicUsize, Ordering};
 
-    /// A server that counts the connections that are open.
-    fn counting() -> (String, Arc<AtomicUsize>) {
+    /// A server that counts open connections.
+    fn counting_server() -> (String, Arc<AtomicUsize>) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let (url, open) = (format!("http://{}/v1", listener.local_addr().unwrap()), Arc::new(AtomicUsize::new(0)));
+        let url = format!("http://{}/v1", listener.local_addr().unwrap());
+        let open = Arc::new(AtomicUsize::new(0));
         let count = open.clone();
         std::thread::spawn(move || {
             for mut stream in listener.incoming().flatten() {
@@ -355,11 +358,11 @@ mod tests {
     }
 
     #[test]
-    fn connections_that_the_load_no_longer_needs_are_closed() {
-        let (url, open) = counting();
-        let opened = async |count: usize| {
+    fn connections_that_a_lower_load_does_not_need_are_closed() {
+        let (url, open) = counting_server();
+        let open_count = async |expected: usize| {
             let until = Instant::now() + Duration::from_secs(60);
-            while open.load(Ordering::SeqCst) != count && Instant::now() < until {
+            while open.load(Ordering::SeqCst) != expected && Instant::now() < until {
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }
             open.load(Ordering::SeqCst)
@@ -367,8 +370,8 @@ mod tests {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         tokio::task::LocalSet::new().block_on(&runtime, async {
             let route = Route::new(&url, &Default::default(), &Default::default()).unwrap();
-            // The burst was at time zero, longer ago than connections are kept.
-            let past = Instant::now().checked_sub(Duration::from_nanos(UNUSED.0) + Duration::from_secs(5)).unwrap();
+            // The burst is at time zero of a clock that started longer ago than the idle timeout.
+            let past = Instant::now().checked_sub(Duration::from_nanos(IDLE_TIMEOUT.0) + Duration::from_secs(5)).unwrap();
             let dialer = Dialer::new(route, HttpVersion::Http1, Clock::starting(past));
             let pool = Pool::new(dialer, Policy::KeepAlive, Nanos::from_millis(60_000), Arc::default());
             let mut burst = Vec::new();
@@ -376,7 +379,7 @@ mod tests {
                 burst.push(pool.lease().await.unwrap());
             }
             burst.into_iter().for_each(|lease| pool.give_back(lease));
-            assert_eq!(opened(50).await, 50);
+            assert_eq!(open_count(50).await, 50);
             let mut few = Vec::new();
             for _ in 0..4 {
                 let mut lease = pool.lease().await.unwrap();
@@ -384,14 +387,14 @@ mod tests {
                 few.push(lease);
             }
             few.into_iter().for_each(|lease| pool.give_back(lease));
-            assert_eq!((opened(4).await, pool.idle.borrow().len()), (4, 4));
+            assert_eq!((open_count(4).await, pool.idle.borrow().len()), (4, 4));
         });
     }
 }
 
 #[cfg(test)]
 mod preconnect_tests {
-    use crate::exchange::tests::engine;
+    use crate::exchange::tests::client;
     use llmscen_core::call::Call;
     use llmscen_core::outcome::{FailureKind, Phase};
     use llmscen_core::units::Nanos;
@@ -403,13 +406,13 @@ mod preconnect_tests {
     const ANSWER: &str = "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 64\r\n\r\n\
         {\"id\":\"r\",\"choices\":[{\"index\":0,\"message\":{\"content\":\"hello\"}}]}";
 
-    fn in_a_lane(work: impl Future<Output = ()>) {
+    fn run_on_worker(work: impl Future<Output = ()>) {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         tokio::task::LocalSet::new().block_on(&runtime, work);
     }
 
     #[test]
-    fn requests_find_the_connections_that_were_opened_for_them_and_only_those_beyond_open_their_own() {
+    fn requests_use_preconnected_connections_before_they_open_new_ones() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let url = format!("http://{}/v1", listener.local_addr().unwrap());
         let (opened, together) = (Arc::new(AtomicUsize::new(0)), Arc::new(Barrier::new(4)));
@@ -428,26 +431,26 @@ mod preconnect_tests {
                 });
             }
         });
-        in_a_lane(async {
-            let http = engine(&url);
+        run_on_worker(async {
+            let http = client(&url);
             http.open_ahead(3);
             while opened.load(Ordering::SeqCst) < 3 {
                 tokio::task::yield_now().await;
             }
             let call = |seq| http.call(Call { seq, ..Call::default() }, Nanos::ZERO, Phase::Measured, std::future::pending());
             let (a, b, c, d) = tokio::join!(call(0), call(1), call(2), call(3));
-            for one in [a, b, c, d] {
-                assert_eq!(one.outcome.end.map(|_| one.outcome.reconnects), Ok(0));
+            for finished in [a, b, c, d] {
+                assert_eq!(finished.outcome.end.map(|_| finished.outcome.reconnects), Ok(0));
             }
             assert_eq!(opened.load(Ordering::SeqCst), 4);
         });
     }
 
     #[test]
-    fn where_none_can_be_opened_the_request_says_why() {
+    fn a_failed_preconnect_is_reported_by_the_request() {
         let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-        in_a_lane(async {
-            let http = engine(&format!("http://127.0.0.1:{port}/v1"));
+        run_on_worker(async {
+            let http = client(&format!("http://127.0.0.1:{port}/v1"));
             http.open_ahead(300);
             let finished = http.call(Call::default(), Nanos::ZERO, Phase::Measured, std::future::pending()).await;
             assert_eq!(finished.outcome.end.map_err(|failure| failure.kind), Err(FailureKind::Connect));

@@ -1,45 +1,53 @@
-//! How a request behaves besides being sent: the id it carries, and when it is tried once more.
+//! Request ids and retries.
 
 use llmscen_core::call::Call;
-use llmscen_core::outcome::{Failure, FailureKind};
+use llmscen_core::outcome::FailureKind;
 use llmscen_core::request::Retry;
 use llmscen_core::schedule::backoff::doubling;
 use llmscen_core::seed::Seed;
 use llmscen_core::units::Nanos;
 use std::time::{Duration, SystemTime};
 
-/// What the requests of one round of a case do besides being sent.
+/// Request ids and retries of one round of a case.
 #[derive(Clone, Debug)]
 pub struct Manners {
-    /// What is tried once more, by the entry of the case's mix; without one there is a single one.
+    /// Retry rules per entry of the case's mix; one entry without a mix.
     pub retry: Vec<Option<Retry>>,
     /// The round's seed.
     pub seed: Seed,
-    /// What the ids of the round begin with.
+    /// Prefix of the request ids of the round.
     pub stem: String,
 }
 
 impl Default for Manners {
-    /// Nothing is tried twice.
+    /// No retries.
     fn default() -> Manners {
         Manners { retry: Vec::new(), seed: Seed(0), stem: String::new() }
     }
 }
 
 impl Manners {
-    /// The id of a call's attempt, from 0. The same plan, case, round, request and attempt have the same one.
-    pub(super) fn id(&self, call: &Call, attempt: u32) -> String {
+    /// The id of an attempt, counted from 0. It is the same in every run of a plan.
+    pub(super) fn request_id(&self, call: &Call, attempt: u32) -> String {
         let first = format!("{}-{}-{}", self.stem, call.seq, call.turn);
         if attempt == 0 { first } else { format!("{first}-{attempt}") }
     }
 
-    /// How long to wait before a call is tried once more, after so many attempts of which the last one failed with this
-    /// status and no content; None: it is not.
-    pub(super) fn pause(&self, call: &Call, attempts: u32, status: Option<u16>, failed: &Failed) -> Option<Nanos> {
-        let own = self.retry.get(call.entry)?.as_ref();
-        let retry = own.filter(|retry| attempts <= retry.max && covers(retry, status, failed.failure.kind))?;
-        let asked = failed.retry_after.filter(|_| retry.honor);
-        Some(asked.unwrap_or_else(|| self.backoff(retry.wait, call, attempts)))
+    /// The delay before the next attempt, after `attempts` of which the last one failed with `status` and `kind`; `None` if the
+    /// call is not retried.
+    pub(super) fn retry_delay(
+        &self,
+        call: &Call,
+        attempts: u32,
+        status: Option<u16>,
+        kind: FailureKind,
+        retry_after: Option<Nanos>,
+    ) -> Option<Nanos> {
+        let retry = self.retry.get(call.entry)?.as_ref()?;
+        if attempts > retry.max || !is_retried(retry, status, kind) {
+            return None;
+        }
+        Some(retry_after.filter(|_| retry.honor).unwrap_or_else(|| self.backoff(retry.wait, call, attempts)))
     }
 
     fn backoff(&self, wait: Nanos, call: &Call, attempts: u32) -> Nanos {
@@ -48,20 +56,13 @@ impl Manners {
     }
 }
 
-/// An attempt that failed.
-pub(super) struct Failed<'a> {
-    pub failure: &'a Failure,
-    pub retry_after: Option<Nanos>,
-}
-
-fn covers(retry: &Retry, status: Option<u16>, kind: FailureKind) -> bool {
+fn is_retried(retry: &Retry, status: Option<u16>, kind: FailureKind) -> bool {
     let by_status = status.is_some_and(|status| kind == FailureKind::of_status(status) && retry.statuses.contains(&status));
     by_status || retry.kinds.contains(&kind)
 }
 
-/// The wait that a `Retry-After` asks for at `now`: seconds, or a date in any form that RFC 9110 (10.2.3, 5.6.7) allows. A
-/// date that is past asks for none.
-pub(super) fn retry_after(value: &str, now: SystemTime) -> Option<Nanos> {
+/// The delay of a `Retry-After` at `now`: seconds, or a date in any form of RFC 9110 (10.2.3, 5.6.7). It is 0 for a past date.
+pub(super) fn parse_retry_after(value: &str, now: SystemTime) -> Option<Nanos> {
     let value = value.trim();
     if !value.is_empty() && value.bytes().all(|byte| byte.is_ascii_digit()) {
         return Some(Duration::from_secs(value.parse().unwrap_or(u64::from(u32::MAX))).into());
@@ -80,43 +81,42 @@ mod tests {
         Manners { retry: vec![Some(retry)], seed: Seed(7), stem: "ab-0-1".into() }
     }
 
-    fn pause(manners: &Manners, attempts: u32, status: Option<u16>, kind: FailureKind) -> Option<f64> {
-        let (failure, retry_after) = (Failure::new(kind, ""), Some(Nanos::from_millis(3000)));
-        let pause = manners.pause(&Call::default(), attempts, status, &Failed { failure: &failure, retry_after });
-        pause.map(Nanos::millis)
+    fn delay_ms(manners: &Manners, attempts: u32, status: Option<u16>, kind: FailureKind) -> Option<f64> {
+        let retry_after = Some(Nanos::from_millis(3000));
+        manners.retry_delay(&Call::default(), attempts, status, kind, retry_after).map(Nanos::millis)
     }
 
     #[test]
-    fn what_the_scenario_names_is_tried_again_and_nothing_else() {
-        let asked = |status, kind| pause(&manners(true), 1, status, kind);
-        assert_eq!(asked(Some(429), FailureKind::Http429), Some(3000.0));
-        assert_eq!(asked(Some(503), FailureKind::Http5xx), Some(3000.0));
-        assert_eq!(asked(None, FailureKind::Connect), Some(3000.0));
-        assert_eq!(asked(Some(500), FailureKind::Http5xx), None);
-        assert_eq!(asked(Some(503), FailureKind::TimeoutTotal), None);
-        assert_eq!(pause(&Manners::default(), 1, Some(429), FailureKind::Http429), None);
-        let max = |attempts| pause(&manners(true), attempts, Some(429), FailureKind::Http429).is_some();
-        assert_eq!([1, 2, 3].map(max), [true, true, false]);
+    fn only_failures_that_the_scenario_names_are_retried() {
+        let first_delay = |status, kind| delay_ms(&manners(true), 1, status, kind);
+        assert_eq!(first_delay(Some(429), FailureKind::Http429), Some(3000.0));
+        assert_eq!(first_delay(Some(503), FailureKind::Http5xx), Some(3000.0));
+        assert_eq!(first_delay(None, FailureKind::Connect), Some(3000.0));
+        assert_eq!(first_delay(Some(500), FailureKind::Http5xx), None);
+        assert_eq!(first_delay(Some(503), FailureKind::TimeoutTotal), None);
+        assert_eq!(delay_ms(&Manners::default(), 1, Some(429), FailureKind::Http429), None);
+        let is_retried = |attempts| delay_ms(&manners(true), attempts, Some(429), FailureKind::Http429).is_some();
+        assert_eq!([1, 2, 3].map(is_retried), [true, true, false]);
     }
 
     #[test]
-    fn waits_double_and_belong_to_their_attempt() {
-        let own = manners(false);
-        let wait = |seq, attempts| own.backoff(Nanos(1000), &Call { seq, ..Call::default() }, attempts).0;
+    fn delays_double_and_depend_on_the_attempt_only() {
+        let manners = manners(false);
+        let wait = |seq, attempts| manners.backoff(Nanos(1000), &Call { seq, ..Call::default() }, attempts).0;
         for seq in 0..100 {
             assert!((500..=1000).contains(&wait(seq, 1)) && (2000..=4000).contains(&wait(seq, 3)));
         }
         assert_eq!(wait(5, 1), wait(5, 1));
         assert!((0..100).any(|seq| wait(seq, 1) != wait(seq + 1, 1)));
         assert!(wait(0, 200) >= u64::MAX / 2, "no overflow");
-        assert!(pause(&own, 1, Some(429), FailureKind::Http429).unwrap() <= 100.0);
+        assert!(delay_ms(&manners, 1, Some(429), FailureKind::Http429).unwrap() <= 100.0);
     }
 
     #[test]
     fn retry_after_is_seconds_or_a_date() {
         // The example of RFC 9110, section 5.6.7, in its three forms: 784111777 seconds after 1970.
         let now = SystemTime::UNIX_EPOCH + Duration::from_secs(784_111_770);
-        let read = |value| retry_after(value, now).map(Nanos::secs);
+        let read = |value| parse_retry_after(value, now).map(Nanos::secs);
         assert_eq!([read("120"), read(" 0 "), read("-1"), read("soon"), read("")], [Some(120.0), Some(0.0), None, None, None]);
         for date in ["Sun, 06 Nov 1994 08:49:37 GMT", "Sunday, 06-Nov-94 08:49:37 GMT", "Sun Nov  6 08:49:37 1994"] {
             assert_eq!(read(date), Some(7.0), "{date}");
@@ -126,8 +126,8 @@ mod tests {
     }
 
     #[test]
-    fn ids_are_told_apart_by_request_turn_and_attempt() {
+    fn ids_differ_by_request_turn_and_attempt() {
         let call = Call { seq: 12, turn: 3, ..Call::default() };
-        assert_eq!([0, 2].map(|attempt| manners(true).id(&call, attempt)), ["ab-0-1-12-3", "ab-0-1-12-3-2"]);
+        assert_eq!([0, 2].map(|attempt| manners(true).request_id(&call, attempt)), ["ab-0-1-12-3", "ab-0-1-12-3-2"]);
     }
 }

@@ -1,7 +1,7 @@
-//! The way to a target, settled once and shared by all lanes.
+//! The route to a target (URL, certificates, proxy), resolved once and shared by all workers.
 
-use crate::connect::{bracketed, host_and_port};
-use crate::error::EngineError;
+use crate::ClientError;
+use crate::connect::{authority, host_and_port};
 use crate::tls::client_config;
 use http::{HeaderValue, Uri};
 use hyper_util::client::proxy::matcher::Matcher;
@@ -21,53 +21,53 @@ pub struct Route {
     pub uri: Uri,
     /// For https targets.
     pub tls: Option<Arc<ClientConfig>>,
-    /// The proxy in front of it.
+    /// The proxy, if one applies.
     pub proxy: Option<Proxy>,
-    /// The latest TLS handshake with the target agreed on HTTP/1.1; lanes learn it from one another.
+    /// The latest TLS handshake with the target selected HTTP/1.1; all workers share this.
     http1: Arc<AtomicBool>,
-    /// Whether the server at a URL without TLS speaks it, once that was tried.
-    secure: Arc<OnceCell<bool>>,
+    /// Whether the server of an http:// URL uses TLS, once that was probed.
+    speaks_tls: Arc<OnceCell<bool>>,
 }
 
 impl Route {
-    /// The way to `url`; `env` holds the proxy variables.
-    pub fn new(url: &str, tls: &Tls, env: &BTreeMap<String, String>) -> Result<Route, EngineError> {
+    /// The route to `url`; `env` contains the proxy variables.
+    pub fn new(url: &str, tls: &Tls, env: &BTreeMap<String, String>) -> Result<Route, ClientError> {
         let uri = parse(url)?;
         let tls = if uri.scheme_str() == Some("https") { Some(client_config(tls)?) } else { None };
         let proxy = proxy_for(&uri, env);
-        Ok(Route { uri, tls, proxy, http1: Arc::default(), secure: Arc::default() })
+        Ok(Route { uri, tls, proxy, http1: Arc::default(), speaks_tls: Arc::default() })
     }
 
-    /// Where connections to the target end: `127.0.0.1:8000`.
+    /// Address of the target: `127.0.0.1:8000`.
     pub fn host_and_port(&self) -> String {
         let (host, port) = host_and_port(&self.uri);
-        format!("{}:{port}", bracketed(&host))
+        authority(&host, port)
     }
 
-    /// Whether requests must carry the whole URI, for a proxy to read: those of HTTP/1.1 without TLS. All others go through
-    /// a tunnel.
+    /// Whether requests carry the absolute URI for a proxy: HTTP/1.1 without TLS (RFC 9112, section 3.2.2). All others use a
+    /// tunnel.
     pub fn absolute_form(&self, version: HttpVersion) -> bool {
         self.proxy.is_some() && self.tls.is_none() && version != HttpVersion::Http2
     }
 
-    /// Whether the target is known to speak no HTTP/2 over TLS.
+    /// Whether the latest TLS handshake selected HTTP/1.1.
     pub fn http1_agreed(&self) -> bool {
         self.http1.load(Ordering::Relaxed)
     }
 
-    /// Whether the server speaks TLS; `probe` finds out, the first time.
+    /// Whether the server uses TLS; the first call runs `probe`.
     pub async fn speaks_tls(&self, probe: impl Future<Output = bool>) -> bool {
-        *self.secure.get_or_init(|| probe).await
+        *self.speaks_tls.get_or_init(|| probe).await
     }
 
-    /// Notes what a TLS handshake agreed on.
-    pub fn agreed(&self, h2: bool) {
+    /// Records the HTTP version that a TLS handshake selected.
+    pub fn note_alpn(&self, h2: bool) {
         self.http1.store(!h2, Ordering::Relaxed);
     }
 }
 
-fn parse(url: &str) -> Result<Uri, EngineError> {
-    let refused = |reason: String| EngineError::Url { url: url.to_owned(), reason };
+fn parse(url: &str) -> Result<Uri, ClientError> {
+    let refused = |reason: String| ClientError::Url { url: url.to_owned(), reason };
     let uri: Uri = url.parse().map_err(|error: http::uri::InvalidUri| refused(error.to_string()))?;
     match (uri.scheme_str(), uri.host()) {
         (Some("http" | "https"), Some(_)) => Ok(uri),
@@ -80,33 +80,34 @@ fn parse(url: &str) -> Result<Uri, EngineError> {
 pub struct Proxy {
     /// Where the proxy is.
     pub uri: Uri,
-    /// Its `Proxy-Authorization`.
+    /// Value of `Proxy-Authorization`.
     pub auth: Option<HeaderValue>,
-    /// The variable that names it.
+    /// The environment variable that names it.
     pub variable: String,
 }
 
 /// `http://proxy:3128 (from HTTP_PROXY)`, without a user or a password.
 impl fmt::Display for Proxy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (scheme, authority) = (self.uri.scheme_str().unwrap_or("http"), self.uri.authority().map_or("", |own| own.as_str()));
+        let scheme = self.uri.scheme_str().unwrap_or("http");
+        let authority = self.uri.authority().map_or("", |authority| authority.as_str());
         let host = authority.rsplit('@').next().unwrap_or_default();
         write!(f, "{scheme}://{host} (from {})", self.variable)
     }
 }
 
-/// The proxy that `HTTP_PROXY`, `HTTPS_PROXY`, `ALL_PROXY` and `NO_PROXY` (or their lower-case twins) name for this
-/// target. Never one for loopback, whatever they say: a benchmark of this machine must not leave it.
+/// The proxy for `target` according to `HTTP_PROXY`, `HTTPS_PROXY`, `ALL_PROXY` and `NO_PROXY`, in upper or lower case.
+/// Loopback targets never use a proxy: a benchmark of this machine must not leave it.
 pub fn proxy_for(target: &Uri, env: &BTreeMap<String, String>) -> Option<Proxy> {
     if is_loopback(target.host()?) {
         return None;
     }
-    let read = |name: &str| env.get_key_value(name).or_else(|| env.get_key_value(&name.to_lowercase()));
-    let none = read("NO_PROXY").map_or("", |(_, value)| value);
-    let own = if target.scheme_str() == Some("https") { "HTTPS_PROXY" } else { "HTTP_PROXY" };
-    [own, "ALL_PROXY"].into_iter().filter_map(read).find_map(|(variable, value)| {
-        let found = Matcher::builder().all(value.as_str()).no(none).build().intercept(target)?;
-        Some(Proxy { uri: found.uri().clone(), auth: found.basic_auth().cloned(), variable: variable.clone() })
+    let variable = |name: &str| env.get_key_value(name).or_else(|| env.get_key_value(&name.to_lowercase()));
+    let exceptions = variable("NO_PROXY").map_or("", |(_, value)| value);
+    let scheme_variable = if target.scheme_str() == Some("https") { "HTTPS_PROXY" } else { "HTTP_PROXY" };
+    [scheme_variable, "ALL_PROXY"].into_iter().filter_map(variable).find_map(|(variable, value)| {
+        let proxy = Matcher::builder().all(value.as_str()).no(exceptions).build().intercept(target)?;
+        Some(Proxy { uri: proxy.uri().clone(), auth: proxy.basic_auth().cloned(), variable: variable.clone() })
     })
 }
 
@@ -131,11 +132,6 @@ mod tests {
             assert!(error.contains(url), "{error}");
         }
     }
-}
-
-#[cfg(test)]
-mod proxy_tests {
-    use super::*;
 
     fn proxy(target: &str, env: &[(&str, &str)]) -> Option<String> {
         let env = env.iter().map(|(key, value)| (key.to_string(), value.to_string())).collect();
@@ -154,7 +150,7 @@ mod proxy_tests {
     }
 
     #[test]
-    fn the_scheme_and_the_exceptions_count() {
+    fn scheme_and_exceptions_select_the_proxy() {
         let env = [("https_proxy", "http://secure:1"), ("NO_PROXY", "inner.example")];
         assert_eq!(proxy("https://llm.example/", &env).as_deref(), Some("http://secure:1 (from https_proxy)"));
         assert_eq!(proxy("http://llm.example/", &env), None);

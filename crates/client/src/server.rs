@@ -1,11 +1,11 @@
-//! Servers under management: started, watched and stopped with all that they started, whatever becomes of this process.
+//! Managed servers: started, supervised and stopped together with their child processes, even if llmscen is killed.
 //!
 //! ```text
-//! llmscen ── stdin: the order, then "stop", or the end of llmscen ──▶ llmscen guard ──▶ the server and its descendants
-//!         ◀─ stdout: spawned, exited, left ─────────────────────────        (their subreaper)
+//! llmscen ── stdin: Order, then "stop" or "kill", or end of file ──▶ llmscen guard ──▶ the server and its descendants
+//!         ◀─ stdout: SupervisorEvent, one per line ────────────────        (subreaper)
 //! ```
-//! The guard is this program again, as a process of its own: it outlives a panic or a SIGKILL of the other one by just as long as
-//! stopping the server takes.
+//! The supervisor is a second process of this program. It survives a panic or SIGKILL of the first one for as long as stopping
+//! the server takes.
 
 pub use handle::{Ended, Server};
 pub use log::{redact as redact_log, tail};
@@ -21,57 +21,56 @@ mod log;
 mod ready;
 pub mod supervisor;
 
-/// Killed processes are waited for as long at the most: one that a broken disk or driver holds must not hold the run.
-const HARD: Duration = Duration::from_secs(5);
+/// Time limit for killed processes to end: one that hangs in a disk or a driver must not block the run.
+const KILL_WAIT: Duration = Duration::from_secs(5);
 
-/// What a guard is told first, as one line of JSON on its stdin: never as arguments, which anybody may read.
+/// What the supervisor runs: the first line of its stdin, as JSON. Not arguments, which any user can read.
 #[derive(Clone, PartialEq, Serialize, Deserialize)]
 pub struct Order {
     /// The program and its arguments.
     pub command: Vec<String>,
-    /// Variables over those of the guard.
+    /// Environment variables, in addition to those of the supervisor.
     pub env: Vec<(String, String)>,
-    /// Its working folder.
+    /// Working folder.
     pub cwd: Option<String>,
-    /// The file that its output is appended to.
+    /// The log file to which its output is appended.
     pub log: PathBuf,
-    /// How long it may take to end, in nanoseconds.
+    /// Time between SIGTERM and SIGKILL, in nanoseconds.
     pub grace_ns: u64,
 }
 
-/// What a guard says, one line of JSON each. Instants are those of the system's monotonic clock, which all processes share.
+/// Events of the supervisor, one line of JSON each. Times are those of the monotonic clock, which all processes share.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-enum Word {
-    /// The server has its process: its id, when the system was asked for it, and when it was there.
+enum SupervisorEvent {
+    /// The server process was started: its id, and the times before and after the system call.
     Spawned { pid: u32, asked_ns: u64, at_ns: u64 },
-    /// It has none, and why.
+    /// The server process could not be started.
     Failed { why: String },
-    /// It ended: how, and when.
+    /// The server exited.
     Exited { how: String, at_ns: u64 },
-    /// The guard's work is over; processes that not even SIGKILL ended.
+    /// The supervisor is done; `pids` survived SIGKILL.
     Left { pids: Vec<u32> },
 }
 
-/// The monotonic clock.
 fn monotonic_ns() -> u64 {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
 
-/// The instant of a reading of the monotonic clock.
+/// The instant of a time of the monotonic clock.
 fn instant(at_ns: u64) -> Instant {
     let (now, now_ns) = (Instant::now(), monotonic_ns());
     now.checked_sub(Duration::from_nanos(now_ns.saturating_sub(at_ns))).unwrap_or(now)
 }
 
-/// Why a server under management does not serve. Log lines are those of its log, secrets removed.
+/// Why a managed server is not available. Log lines have no secrets.
 #[derive(Debug, Error)]
 pub enum ServerError {
-    /// The process that watches over it cannot be had.
-    #[error("cannot start the process that watches over the server: {0}")]
-    Guard(io::Error),
-    /// Its log cannot be written.
+    /// The supervisor process cannot be started.
+    #[error("cannot start the supervisor process of the server: {0}")]
+    Supervisor(io::Error),
+    /// The log file cannot be written.
     #[error("cannot write the server's log {path}: {source}")]
     Log {
         /// The file.
@@ -79,65 +78,65 @@ pub enum ServerError {
         /// Why.
         source: io::Error,
     },
-    /// Its program cannot be started.
-    #[error("cannot start the server `{program}`: {why}\n  is `target.server.command` right, and the program in the PATH?")]
+    /// The program cannot be started.
+    #[error("cannot start the server `{program}`: {why}\n  help: check `target.server.command`, and that the program is on PATH")]
     Start {
         /// The program.
         program: String,
         /// Why.
         why: String,
     },
-    /// Somebody else is there.
+    /// Another process listens at the address of the server.
     #[error(
-        "something answers already at {address}, where `target.server` is to listen: the run would measure that\n  stop it, or take another port"
+        "{address} is already in use, so the managed server cannot bind it\n  help: stop the other process or change the port in `target.url`"
     )]
-    Taken {
+    AddressInUse {
         /// The address.
         address: String,
     },
-    /// It ended before it was ready.
-    #[error("the server ended {} after its start, before it was ready: {how}{}", seconds(*after_s), said(log, file))]
-    Early {
-        /// How it ended.
+    /// The server exited before it was ready.
+    #[error("the server exited {} after its start, before it was ready: {how}{}", format_seconds(*after_s), format_log(log, file))]
+    ExitedEarly {
+        /// Exit status or signal.
         how: String,
-        /// Seconds that it lived.
+        /// Seconds from start to exit.
         after_s: f64,
         /// The last lines of its log.
         log: Vec<String>,
-        /// Its log.
+        /// The log file.
         file: PathBuf,
     },
-    /// It was not ready in time.
+    /// The server was not ready in time.
     #[error(
-        "the server was not ready within {}: {what}; `target.server.ready.timeout` says how long it may take{}",
-        seconds(*timeout_s), said(log, file)
+        "server not ready after {}: {what}\n  help: raise `target.server.ready.timeout`{}",
+        format_seconds(*timeout_s), format_log(log, file)
     )]
-    Late {
-        /// What was waited for, and what came instead.
+    NotReady {
+        /// The condition, and what was observed instead.
         what: String,
-        /// Seconds that it had.
+        /// Time limit in seconds.
         timeout_s: f64,
         /// The last lines of its log.
         log: Vec<String>,
-        /// Its log.
+        /// The log file.
         file: PathBuf,
     },
-    /// It ended while it was needed.
-    #[error("the server exited during the case `{case}`: {how}{}", said(log, file))]
-    Ended {
+    /// The server exited during a case.
+    #[error("the managed server exited during case `{case}`: {how}{}", format_log(log, file))]
+    Exited {
         /// The case.
         case: String,
-        /// How it ended.
+        /// Exit status or signal.
         how: String,
         /// The last lines of its log.
         log: Vec<String>,
-        /// Its log.
+        /// The log file.
         file: PathBuf,
     },
 }
 
-/// A span as short as it can be: `12 ms`, `0.7 s`, `30 s`.
-fn seconds(secs: f64) -> String {
+/// A short duration: `12 ms`, `0.7 s`, `30 s`.
+fn format_seconds(secs: f64) -> String {
     if secs < 0.1 {
         return format!("{:.0} ms", secs * 1e3);
     }
@@ -145,12 +144,12 @@ fn seconds(secs: f64) -> String {
     format!("{} s", text.strip_suffix(".0").unwrap_or(&text))
 }
 
-fn said(log: &[String], file: &std::path::Path) -> String {
+fn format_log(log: &[String], file: &std::path::Path) -> String {
     if log.is_empty() {
         return format!("\n  its log {} is empty", file.display());
     }
     let lines: String = log.iter().map(|line| format!("\n  | {line}")).collect();
-    format!("\n  the end of its log {}:{lines}", file.display())
+    format!("\n  end of its log {}:{lines}", file.display())
 }
 
 #[cfg(test)]
@@ -158,7 +157,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_span_is_told_in_the_unit_that_fits() {
-        assert_eq!([0.012, 0.7, 1.0, 1800.04].map(seconds), ["12 ms", "0.7 s", "1 s", "1800 s"]);
+    fn short_durations_are_in_milliseconds() {
+        assert_eq!([0.012, 0.7, 1.0, 1800.04].map(format_seconds), ["12 ms", "0.7 s", "1 s", "1800 s"]);
     }
 }

@@ -1,7 +1,7 @@
-//! When a lane's event loop stood still, and the limits in time that must not run meanwhile.
+//! Event-loop stalls of a worker, and timeouts that do not count them.
 //!
-//! A timer that fires after a stall says nothing of the server: its bytes may wait in the kernel, and a request that this
-//! side was late to send has had less time than its limit. So a limit is extended by the stalls within it.
+//! A timeout that fires after a stall is no evidence about the server: its bytes may be in the kernel, and a request that was
+//! sent late had less time than its limit. So stalls extend the limit.
 
 use std::collections::VecDeque;
 use std::pin::pin;
@@ -9,73 +9,73 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::time::sleep;
 
-/// Time off the processor from which on a late tick is a stall.
-const LEAST: Duration = Duration::from_millis(5);
-/// Stalls that are remembered: those of the last seconds of a lane that does nothing else.
-const KEPT: usize = 4096;
-/// Times that one wait is extended. Each extension is what the lane stalled in the one before it, so that a lane which stands
-/// still for less than half of the time gets to the end of far fewer.
-const EXTENSIONS: u32 = 8;
+/// A tick that is late by at least this much off-CPU time is a stall.
+const MIN_STALL: Duration = Duration::from_millis(5);
+/// Stalls that are kept: those of the last seconds if a worker only stalls.
+const MAX_STALLS: usize = 4096;
+/// Extensions of one wait. Each one is the stall time within the previous one, so a worker that stalls less than half of the
+/// time needs far fewer.
+const MAX_EXTENSIONS: u32 = 8;
 
-/// An instant on a lane.
+/// An instant on a worker thread.
 #[derive(Clone, Copy, Debug)]
 pub struct Moment {
     /// The instant.
     pub at: Instant,
-    /// What its thread has used of the processor by then.
+    /// CPU time of the thread until then.
     pub cpu: Duration,
 }
 
 impl Moment {
-    /// The present, on this thread.
+    /// The current instant on this thread.
     pub fn now() -> Moment {
         Moment { at: Instant::now(), cpu: thread_cpu() }
     }
 }
 
-/// The processor time of this thread.
+/// CPU time of this thread.
 pub fn thread_cpu() -> Duration {
     let spent = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
     Duration::new(spent.tv_sec as u64, spent.tv_nsec as u32)
 }
 
-/// The stalls of one lane. Its ticker writes them; whoever waits on the lane reads them when a limit is reached.
+/// The stalls of one worker. Its ticker writes them; timeouts read them when a limit is reached.
 ///
-/// A lane that is late because it works on what servers send does not stall: it reads as it goes, and a server that floods
-/// it must not extend its own limits.
+/// Only off-CPU time counts. A worker that is late because it processes responses does not stall: it keeps reading, and a
+/// server must not extend its own limits by flooding the worker.
 #[derive(Debug, Default)]
 pub struct Stalls(Mutex<Log>);
 
 #[derive(Debug, Default)]
 struct Log {
-    /// When the ticker is due next, and the processor time at its last tick; None before the first.
+    /// When the next tick is due, and the CPU time at the last tick; `None` before the first.
     due: Option<Moment>,
-    /// Begin and end of each, in order.
-    seen: VecDeque<(Instant, Instant)>,
+    /// Begin and end of each stall, in order.
+    spans: VecDeque<(Instant, Instant)>,
 }
 
 impl Stalls {
-    /// The ticker, which was due at `due`, runs `now`, and will again after `period`.
+    /// Records a tick at `now` that was due at `due`; the next one is due after `period`.
     pub fn tick(&self, due: Instant, now: Moment, period: Duration) {
         let mut log = self.log();
-        // Ticks that were missed follow one another at once: one stall is one stall.
-        let from = log.seen.back().map_or(due, |last| due.max(last.1));
+        // Missed ticks run one after the other after a stall, which counts once.
+        let from = log.spans.back().map_or(due, |last| due.max(last.1));
         let before = log.due.map_or(now.cpu, |due| due.cpu);
-        if let Some(stall) = stall(Moment { at: from, cpu: before }, now) {
-            log.seen.push_back(stall);
-            if log.seen.len() > KEPT {
-                log.seen.pop_front();
+        if let Some(stall) = stall_since(Moment { at: from, cpu: before }, now) {
+            log.spans.push_back(stall);
+            if log.spans.len() > MAX_STALLS {
+                log.spans.pop_front();
             }
         }
         log.due = Some(Moment { at: due.max(now.at) + period, cpu: now.cpu });
     }
 
-    /// How long the lane stood still between two instants, the latter being the present.
+    /// Stall time between `from` and `now`.
     pub fn within(&self, from: Instant, now: Moment) -> Duration {
         let log = self.log();
-        // A stall that has just ended: the ticker has not run yet.
-        let latest = log.due.and_then(|due| stall(due, now));
-        let spans = log.seen.iter().copied().chain(latest);
+        // A stall that has just ended, before the ticker runs again.
+        let latest = log.due.and_then(|due| stall_since(due, now));
+        let spans = log.spans.iter().copied().chain(latest);
         spans.map(|(begin, end)| end.min(now.at).saturating_duration_since(begin.max(from))).sum()
     }
 
@@ -84,73 +84,73 @@ impl Stalls {
     }
 }
 
-/// The time off the processor since a tick was due, as the end of that span; None where it is short.
-fn stall(due: Moment, now: Moment) -> Option<(Instant, Instant)> {
-    let late = now.at.saturating_duration_since(due.at);
-    let off = late.checked_sub(now.cpu.saturating_sub(due.cpu)).filter(|off| *off >= LEAST)?;
-    Some((now.at.checked_sub(off)?, now.at))
+/// Off-CPU time since a tick was due, as a span that ends now; `None` if it is short.
+fn stall_since(due: Moment, now: Moment) -> Option<(Instant, Instant)> {
+    let delay = now.at.saturating_duration_since(due.at);
+    let off_cpu = delay.checked_sub(now.cpu.saturating_sub(due.cpu)).filter(|off_cpu| *off_cpu >= MIN_STALL)?;
+    Some((now.at.checked_sub(off_cpu)?, now.at))
 }
 
-/// Whose time ran out.
+/// Who used up a limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Overrun {
-    /// The server had all of the limit.
+    /// The server had the full limit.
     Server,
-    /// The lane stood still again and again: what the server did meanwhile is not known.
+    /// The worker stalled repeatedly, so nothing is known about the server.
     Tool,
 }
 
-/// A limit in time that stalls extend.
+/// A time limit that stalls extend.
 #[derive(Debug)]
-pub struct Allowance {
+pub struct StallAwareLimit {
     limit: Duration,
     since: Option<Instant>,
     extended: u32,
 }
 
-impl Allowance {
-    /// An allowance of so much time.
-    pub fn new(limit: Duration) -> Allowance {
-        Allowance { limit, since: None, extended: 0 }
+impl StallAwareLimit {
+    /// A limit of this duration.
+    pub fn new(limit: Duration) -> StallAwareLimit {
+        StallAwareLimit { limit, since: None, extended: 0 }
     }
 
-    /// What is left of it `now` for a wait that began at `since`.
+    /// The remaining time at `now` of a wait that began at `since`.
     ///
     /// # Errors
-    /// It is used up, and by whom.
-    pub fn left(&mut self, stalls: &Stalls, since: Instant, now: Moment) -> Result<Duration, Overrun> {
+    /// The limit is used up.
+    pub fn remaining(&mut self, stalls: &Stalls, since: Instant, now: Moment) -> Result<Duration, Overrun> {
         if self.since.replace(since) != Some(since) {
             self.extended = 0;
         }
         let spent = now.at.saturating_duration_since(since);
-        if let Some(left) = self.limit.checked_sub(spent).filter(|left| !left.is_zero()) {
-            return Ok(left);
+        if let Some(remaining) = self.limit.checked_sub(spent).filter(|remaining| !remaining.is_zero()) {
+            return Ok(remaining);
         }
-        let left = self.limit.saturating_add(stalls.within(since, now)).saturating_sub(spent);
-        if left.is_zero() {
+        let remaining = self.limit.saturating_add(stalls.within(since, now)).saturating_sub(spent);
+        if remaining.is_zero() {
             return Err(Overrun::Server);
         }
         self.extended += 1;
-        if self.extended > EXTENSIONS { Err(Overrun::Tool) } else { Ok(left) }
+        if self.extended > MAX_EXTENSIONS { Err(Overrun::Tool) } else { Ok(remaining) }
     }
 }
 
-/// Resolves when a wait since `since`, which may move, has taken `limit` without the stalls of the lane.
+/// Resolves when `limit` has passed since `since`, which may move, not counting stalls of the worker.
 pub async fn overrun(stalls: &Stalls, limit: Duration, since: impl Fn() -> Instant) -> Overrun {
-    let mut allowance = Allowance::new(limit);
+    let mut stall_aware = StallAwareLimit::new(limit);
     let mut timer = pin!(sleep(limit));
     loop {
         fired(timer.as_mut()).await;
         let now = Moment::now();
-        match allowance.left(stalls, since(), now) {
-            Ok(left) => timer.as_mut().reset((now.at + left).into()),
+        match stall_aware.remaining(stalls, since(), now) {
+            Ok(remaining) => timer.as_mut().reset((now.at + remaining).into()),
             Err(overrun) => return overrun,
         }
     }
 }
 
-/// Resolves when the timer fires, once what the kernel holds for this lane has been offered to those who read it; bytes that
-/// never end must not keep it from firing.
+/// Resolves when the timer fires, after other tasks had a chance to read the bytes that wait in the kernel. It is not subject
+/// to the coop budget, so an endless stream of bytes cannot keep it from firing.
 pub async fn fired(timer: impl Future<Output = ()>) {
     tokio::task::coop::unconstrained(timer).await;
     tokio::task::yield_now().await;
@@ -166,16 +166,16 @@ mod tests {
         Duration::from_millis(millis)
     }
 
-    /// An instant of a lane and the CPU time it had used by then, in milliseconds.
+    /// An instant of a worker and its CPU time until then, in milliseconds.
     fn at(start: Instant, millis: u64, cpu: u64) -> Moment {
         Moment { at: start + ms(millis), cpu: ms(cpu) }
     }
 
-    /// Stalls of a lane that ticked at these instants, in milliseconds, each due at its multiple of ten.
-    fn ticked(start: Instant, ticks: &[u64]) -> Stalls {
+    /// The stalls of a worker that ticked at these instants (ms); the ticks were due every 10 ms from 0.
+    fn stalls_of_ticks(start: Instant, ticks: &[u64]) -> Stalls {
         let stalls = Stalls::default();
-        for (place, millis) in ticks.iter().enumerate() {
-            stalls.tick(start + ms(10 * place as u64), at(start, *millis, 0), TICK);
+        for (index, millis) in ticks.iter().enumerate() {
+            stalls.tick(start + ms(10 * index as u64), at(start, *millis, 0), TICK);
         }
         stalls
     }
@@ -184,26 +184,26 @@ mod tests {
     fn one_stall_counts_once_however_many_ticks_it_delayed() {
         let start = Instant::now() + ms(1000);
         // Ticks at 0 and 10, then nothing until 55, when those of 20 to 50 run one after the other.
-        let stalls = ticked(start, &[0, 10, 55, 55, 55, 55, 60]);
+        let stalls = stalls_of_ticks(start, &[0, 10, 55, 55, 55, 55, 60]);
         let within = |from: u64, to: u64| stalls.within(start + ms(from), at(start, to, 0)).as_millis();
         assert_eq!(within(0, 60), 35);
-        assert_eq!(within(30, 60), 25, "only what lies between");
+        assert_eq!(within(30, 60), 25, "only the part within the interval");
         assert_eq!([within(55, 60), within(0, 20)], [0, 0]);
     }
 
     #[test]
     fn a_stall_is_known_before_the_ticker_runs_again() {
         let start = Instant::now() + ms(1000);
-        let stalls = ticked(start, &[0, 10]);
+        let stalls = stalls_of_ticks(start, &[0, 10]);
         assert_eq!(stalls.within(start, at(start, 22, 0)), Duration::ZERO, "a little late is not a stall");
         assert_eq!(stalls.within(start, at(start, 1220, 0)), ms(1200));
         assert_eq!(Stalls::default().within(start, at(start, 1220, 0)), Duration::ZERO, "no ticker, no stall");
     }
 
     #[test]
-    fn a_lane_that_works_does_not_stall() {
+    fn a_busy_worker_does_not_stall() {
         let start = Instant::now() + ms(1000);
-        let stalls = ticked(start, &[0, 10]);
+        let stalls = stalls_of_ticks(start, &[0, 10]);
         assert_eq!(stalls.within(start, at(start, 1220, 1197)), Duration::ZERO);
         assert_eq!(stalls.within(start, at(start, 1220, 200)), ms(1000));
         stalls.tick(start + ms(20), at(start, 1220, 200), TICK);
@@ -213,9 +213,9 @@ mod tests {
     #[test]
     fn a_limit_is_extended_by_the_stall_and_no_more() {
         let start = Instant::now() + ms(1000);
-        let stalls = ticked(start, &[0, 10]);
-        let mut allowance = Allowance::new(ms(700));
-        let mut left = |now: u64| allowance.left(&stalls, start, at(start, now, 0));
+        let stalls = stalls_of_ticks(start, &[0, 10]);
+        let mut limit = StallAwareLimit::new(ms(700));
+        let mut left = |now: u64| limit.remaining(&stalls, start, at(start, now, 0));
         assert_eq!(left(100), Ok(ms(600)));
         // Stopped from 20 to 1220: the timer of 700 fires at 1220, and the server has had 20 ms.
         assert_eq!(left(1220), Ok(ms(680)));
@@ -225,23 +225,23 @@ mod tests {
     }
 
     #[test]
-    fn a_wait_that_cannot_be_judged_is_the_tools() {
+    fn repeated_stalls_end_the_wait_without_blaming_the_server() {
         let start = Instant::now() + ms(1000);
         let stalls = Stalls::default();
-        let mut allowance = Allowance::new(ms(50));
-        let mut seen = Vec::new();
-        // The lane runs for a moment every second.
+        let mut limit = StallAwareLimit::new(ms(50));
+        let mut results = Vec::new();
+        // The worker runs for a moment every second.
         for second in 0..30 {
             let now = at(start, 1000 * (second + 1), 0);
             stalls.tick(start + ms(1000 * second), now, TICK);
-            seen.push(allowance.left(&stalls, start, now));
+            results.push(limit.remaining(&stalls, start, now));
         }
-        assert!(seen[..EXTENSIONS as usize].iter().all(Result::is_ok), "{seen:?}");
-        assert_eq!(seen[EXTENSIONS as usize], Err(Overrun::Tool));
+        assert!(results[..MAX_EXTENSIONS as usize].iter().all(Result::is_ok), "{results:?}");
+        assert_eq!(results[MAX_EXTENSIONS as usize], Err(Overrun::Tool));
     }
 
     #[tokio::test]
-    async fn what_arrived_while_the_lane_stood_still_is_read_before_its_limit_is_judged() {
+    async fn bytes_that_arrived_during_a_stall_are_read_before_the_limit_is_checked() {
         use tokio::io::AsyncReadExt;
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let mut near = tokio::net::TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
@@ -263,7 +263,7 @@ mod tests {
             std::io::Write::write_all(&mut far, b"x").unwrap();
         };
         assert_eq!(tokio::join!(waited, stalled).0, Ok(1));
-        // Without a stall it ends with its limit.
+        // Without a stall the wait ends with its limit.
         let began = Instant::now();
         assert_eq!(overrun(&Stalls::default(), ms(30), || began).await, Overrun::Server);
     }

@@ -1,4 +1,4 @@
-//! How certificates are checked.
+//! TLS settings of a target, and how certificates are checked.
 
 use llmscen_core::bounds;
 use llmscen_core::target::Tls;
@@ -10,10 +10,10 @@ use rustls::{ClientConfig, DigitallySignedStruct, SignatureScheme};
 use std::sync::Arc;
 use thiserror::Error;
 
-/// Why the TLS settings cannot be used.
+/// Why the TLS settings are invalid.
 #[derive(Debug, Error)]
 pub enum TlsError {
-    /// A PEM file is missing or holds nothing usable.
+    /// A PEM file is missing or contains nothing usable.
     #[error("cannot read the {what} in {path}: {reason}")]
     Pem {
         /// `authorities`, `certificate` or `key`.
@@ -24,11 +24,11 @@ pub enum TlsError {
         reason: String,
     },
     /// The settings contradict each other.
-    #[error("the TLS settings cannot be used: {0}")]
+    #[error("invalid TLS settings: {0}")]
     Settings(String),
 }
 
-/// The client's side of a handshake under these settings. Which HTTP it offers is the dialer's choice.
+/// The client configuration for these settings. The dialer adds the HTTP versions to offer.
 pub fn client_config(tls: &Tls) -> Result<Arc<ClientConfig>, TlsError> {
     let provider = Arc::new(ring::default_provider());
     let settings = |error: rustls::Error| TlsError::Settings(error.to_string());
@@ -41,7 +41,7 @@ pub fn client_config(tls: &Tls) -> Result<Arc<ClientConfig>, TlsError> {
             builder.with_client_auth_cert(certificates("certificate", cert)?, key).map_err(settings)?
         }
         (None, None) => builder.with_no_client_auth(),
-        _ => return Err(TlsError::Settings("`cert` and `key` belong together: give both or neither".into())),
+        _ => return Err(TlsError::Settings("`cert` and `key` belong together: set both or neither".into())),
     };
     Ok(Arc::new(config))
 }
@@ -60,7 +60,7 @@ fn verifier(tls: &Tls, provider: Arc<CryptoProvider>) -> Result<Arc<dyn ServerCe
 
 fn certificates(what: &'static str, path: &str) -> Result<Vec<CertificateDer<'static>>, TlsError> {
     match CertificateDer::pem_slice_iter(&read(what, path)?).collect::<Result<Vec<_>, _>>() {
-        Ok(certs) if certs.is_empty() => Err(pem(what, path, "no certificate in it")),
+        Ok(certs) if certs.is_empty() => Err(pem(what, path, "it contains no certificate")),
         Ok(certs) => Ok(certs),
         Err(error) => Err(pem(what, path, error)),
     }
@@ -74,7 +74,7 @@ fn pem(what: &'static str, path: &str, reason: impl std::fmt::Display) -> TlsErr
     TlsError::Pem { what, path: path.to_owned(), reason: reason.to_string() }
 }
 
-/// `tls.insecure: true`: the certificate proves nothing, the signatures are still those of its key.
+/// `tls.insecure: true`: any certificate is accepted; signatures are still checked against its key.
 #[derive(Debug)]
 struct AcceptAny(Arc<CryptoProvider>);
 

@@ -135,7 +135,7 @@ impl Adapter {
             told = &mut reply => told.ok().and_then(Result::ok),
             () = over => None,
         };
-        let over = || Failure::new(FailureKind::Cancelled, "given up: the run was over");
+        let over = || Failure::new(FailureKind::Cancelled, "cancelled: the run ended");
         Waited::GivenUp(cut.unwrap_or_else(over), at, told)
     }
 
@@ -168,7 +168,7 @@ fn enough(call: &Call) -> Option<u64> {
 }
 
 fn left_after(tokens: usize) -> Failure {
-    Failure::new(FailureKind::Abandoned, format!("its user left: {tokens} token events were enough")).at(after(tokens))
+    Failure::new(FailureKind::Abandoned, format!("cancelled by `request.cancel.tokens` after {tokens} token events")).at(after(tokens))
 }
 
 fn after(tokens: usize) -> String {

@@ -1,6 +1,6 @@
-//! What the full-screen view knows of a run. Pure: events and instants in, figures out.
+//! State of the full-screen view: events and times in, values to draw out.
 
-use crate::cli::progress::{said, title};
+use crate::cli::progress::{permanent_line, round_title};
 use crate::run::event::{Event, Preparing, Progress};
 use crate::run::execution::stop::Level;
 use llmscen_core::early_stop::Ending;
@@ -9,39 +9,37 @@ use llmscen_core::plan::{Case, Plan};
 use llmscen_core::units::Nanos;
 use std::collections::VecDeque;
 
-/// Seconds that the charts can look back.
-const MEMORY: usize = 600;
+/// Seconds that the charts cover.
+const MAX_SECONDS: usize = 600;
 /// Notes that are kept for the screen.
-const NOTES: usize = 50;
+const MAX_NOTES: usize = 50;
 
-/// Everything on the screen.
+/// What the screen shows.
 #[derive(Debug, Default)]
 pub struct View {
-    /// Name of the scenario.
+    /// Scenario name.
     pub name: String,
-    /// Rounds of every case.
+    /// Rounds per case.
     pub rounds: u32,
-    /// Whether a search decides what is played.
+    /// Whether the plan is a capacity search.
     pub search: bool,
-    /// The parts, in the order in which they are played; of a search, as far as they are known.
+    /// The rounds of all cases, in order; of a search, those known so far.
     pub parts: Vec<Part>,
-    /// The part that runs.
+    /// The running part.
     pub current: Option<usize>,
-    /// The dataset that is being made ready.
+    /// Preparation of the dataset, while it runs.
     pub preparing: Option<Preparing>,
-    /// Its figures, and those of the part before between two.
+    /// Progress of the running part, or of the previous one between parts.
     pub now: Progress,
-    /// The last seconds.
+    /// Chart data, one entry per second.
     pub seconds: VecDeque<Second>,
     /// Notes, oldest first.
     pub notes: VecDeque<String>,
-    /// The switch.
+    /// Whether the run is stopping.
     pub stopping: Level,
-    /// Every line that stays said.
+    /// The lines to print after the view is closed.
     pub transcript: Vec<String>,
     title: String,
-    /// When the part that runs began, seconds.
-    since: f64,
 }
 
 /// One round of one case.
@@ -49,70 +47,74 @@ pub struct View {
 pub struct Part {
     /// Case id.
     pub case: String,
-    /// Its round, from 0.
+    /// Round, counted from 0.
     pub round: u32,
-    /// How it stands.
     pub state: State,
-    /// Seconds that it takes by plan, where a duration bounds it.
+    /// Planned seconds, if a duration bounds it.
     pub planned_s: Option<f64>,
-    /// Requests of each user by plan, where it has both: what its time goes by.
-    pub work: Option<f64>,
-    /// Its last figures.
-    pub figures: Option<Progress>,
+    /// Planned requests per user, to estimate its duration.
+    pub requests_per_user: Option<f64>,
+    /// Its latest progress.
+    pub progress: Option<Progress>,
 }
 
-/// How a part stands.
+/// State of a part.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub enum State {
-    /// To come.
     #[default]
     Waiting,
-    /// It runs.
     Running,
-    /// It has run; the verdict falls with the report.
+    /// Finished; the verdict comes with the report.
     Ended,
-    /// It ended by its own decision: a limit is lost, or the server fell behind.
-    Given(&'static str),
-    /// A probe, and the probability that every limit holds; None: it measured the tool.
+    /// Stopped early, and why.
+    StoppedEarly(&'static str),
+    /// A probe, and the probability that all objectives are met; `None` if the load generator was the bottleneck.
     Probed(Option<f64>),
 }
 
-/// What happened in one second of the run.
+/// Chart data of one second.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Second {
-    /// Which one, from 0.
+    /// Seconds since the beginning.
     pub at: u64,
-    figures: u32,
-    tokens: f64,
+    samples: u32,
+    /// Sums over the samples.
+    tokens_per_s: f64,
     in_flight: f64,
-    /// Requests that failed in it.
+    /// Requests that failed.
     pub errors: u64,
-    /// The median TTFT of the requests that ended last in it, milliseconds.
+    /// Median TTFT of the latest requests, in milliseconds.
     pub ttft_p50: Option<f64>,
-    /// The worst p99 in it, milliseconds.
+    /// Highest p99 TTFT, in milliseconds.
     pub ttft_p99: Option<f64>,
 }
 
 impl Second {
-    /// Token events per second, the mean over its figures.
+    /// Mean token events per second.
     pub fn tokens_per_s(&self) -> f64 {
-        self.tokens / f64::from(self.figures.max(1))
+        self.tokens_per_s / f64::from(self.samples.max(1))
     }
 
-    /// Requests in flight, the mean over its figures.
+    /// Mean requests in flight.
     pub fn in_flight(&self) -> f64 {
-        self.in_flight / f64::from(self.figures.max(1))
+        self.in_flight / f64::from(self.samples.max(1))
     }
 }
 
 impl View {
-    /// A view of this plan, before anything happens.
-    pub fn of(plan: &Plan) -> View {
+    /// The view before the first event.
+    pub fn new(plan: &Plan) -> View {
         let search = !plan.quests.is_empty();
         let part = |round| {
             move |case: &Case| {
                 let planned_s = case.load.lasts().map(Nanos::secs);
-                Part { case: case.id.clone(), round, planned_s, work: work(&case.load), ..Part::default() }
+                Part {
+                    case: case.id.clone(),
+                    round,
+                    planned_s,
+                    requests_per_user: requests_per_user(&case.load),
+                    ..Part::default()
+                }
             }
         };
         let parts = (0..plan.rounds).flat_map(|round| plan.cases.iter().map(part(round)));
@@ -120,17 +122,17 @@ impl View {
         View { name: plan.name.clone(), rounds: plan.rounds, search, parts, ..View::default() }
     }
 
-    /// Takes in an event that came so many seconds after the beginning.
-    pub fn see(&mut self, event: &Event, at: f64) {
+    /// Applies an event that happened `at` seconds after the beginning.
+    pub fn apply(&mut self, event: &Event, at: f64) {
         match event {
             Event::Preparing(step) => self.preparing = Some(step.clone()).filter(|step| step.total != Some(step.done)),
             Event::CaseStarted { case, round, part, seconds, .. } => {
-                self.start(Part { case: case.clone(), round: *round, planned_s: *seconds, ..Part::default() }, *part, at);
-                self.title = title(event);
+                self.start_part(Part { case: case.clone(), round: *round, planned_s: *seconds, ..Part::default() }, *part);
+                self.title = round_title(event);
             }
-            Event::Progress(now) => self.figures(now, at),
+            Event::Progress(progress) => self.update_progress(progress, at),
             Event::CaseEnded(last) => {
-                self.figures(&Progress { in_flight: 0, ttft_ms_latest: None, ..last.clone() }, at);
+                self.update_progress(&Progress { in_flight: 0, ttft_ms_latest: None, ..last.clone() }, at);
                 self.now = last.clone();
                 let part = self.current.take().and_then(|current| self.parts.get_mut(current));
                 part.into_iter().filter(|part| part.state == State::Running).for_each(|part| part.state = State::Ended);
@@ -142,97 +144,104 @@ impl View {
                     Ending::TargetLost(_) => "ERROR, target lost",
                     Ending::AllFailed(_) => "ERROR, stopped",
                 };
-                self.mark(self.current, State::Given(word));
+                self.set_state(self.current, State::StoppedEarly(word));
             }
             Event::Probed { holds, .. } => {
-                let last = self.parts.iter().rposition(|part| part.figures.is_some());
-                self.mark(last, State::Probed(*holds));
+                let last = self.parts.iter().rposition(|part| part.progress.is_some());
+                self.set_state(last, State::Probed(*holds));
             }
             Event::Stopping(level) => self.stopping = *level,
             Event::Note(_) | Event::Folder(_) | Event::Done => {}
         }
-        if let Some(line) = said(event, &self.title) {
+        if let Some(line) = permanent_line(event, &self.title) {
             if !matches!(event, Event::CaseEnded(_)) {
                 self.notes.push_back(line.trim_start_matches("note: ").to_owned());
-                self.notes.drain(..self.notes.len().saturating_sub(NOTES));
+                self.notes.drain(..self.notes.len().saturating_sub(MAX_NOTES));
             }
             self.transcript.push(line);
         }
     }
 
-    fn start(&mut self, part: Part, place: usize, at: f64) {
+    fn start_part(&mut self, part: Part, index: usize) {
         self.preparing = None;
-        self.since = at;
         self.now = Progress::default();
-        let known = self.parts.get(place).is_some_and(|own| (&own.case, own.round) == (&part.case, part.round));
-        if !known {
-            self.parts.truncate(place);
+        let planned = self.parts.get(index).is_some_and(|planned| planned.case == part.case && planned.round == part.round);
+        if !planned {
+            self.parts.truncate(index);
             self.parts.push(part);
         }
-        self.current = Some(place.min(self.parts.len() - 1));
-        self.mark(self.current, State::Running);
+        self.current = Some(index.min(self.parts.len() - 1));
+        self.set_state(self.current, State::Running);
     }
 
-    fn mark(&mut self, part: Option<usize>, state: State) {
+    fn set_state(&mut self, part: Option<usize>, state: State) {
         part.and_then(|part| self.parts.get_mut(part)).into_iter().for_each(|part| part.state = state.clone());
     }
 
-    fn figures(&mut self, now: &Progress, at: f64) {
+    fn update_progress(&mut self, progress: &Progress, at: f64) {
         let second = at as u64;
         if self.seconds.back().is_none_or(|last| last.at < second) {
-            // Seconds of rest between two rounds are seconds in which nothing came.
-            let from = self.seconds.back().map_or(second, |last| (last.at + 1).max(second.saturating_sub(MEMORY as u64)));
+            // Seconds between rounds have no data.
+            let from = self.seconds.back().map_or(second, |last| (last.at + 1).max(second.saturating_sub(MAX_SECONDS as u64)));
             self.seconds.extend((from..=second).map(|at| Second { at, ..Second::default() }));
-            self.seconds.drain(..self.seconds.len().saturating_sub(MEMORY));
+            self.seconds.drain(..self.seconds.len().saturating_sub(MAX_SECONDS));
         }
-        let errors = now.errors.saturating_sub(self.now.errors);
-        if let Some(own) = self.seconds.back_mut() {
-            own.figures += 1;
-            own.tokens += now.tokens_per_s;
-            own.in_flight += now.in_flight as f64;
-            own.errors += errors;
-            if let Some((p50, p99)) = now.ttft_ms_latest {
-                own.ttft_p50 = Some(p50);
-                own.ttft_p99 = Some(own.ttft_p99.map_or(p99, |seen| seen.max(p99)));
+        let errors = progress.errors.saturating_sub(self.now.errors);
+        if let Some(current) = self.seconds.back_mut() {
+            current.samples += 1;
+            current.tokens_per_s += progress.tokens_per_s;
+            current.in_flight += progress.in_flight as f64;
+            current.errors += errors;
+            if let Some((p50, p99)) = progress.ttft_ms_latest {
+                current.ttft_p50 = Some(p50);
+                current.ttft_p99 = Some(current.ttft_p99.map_or(p99, |highest| highest.max(p99)));
             }
         }
-        self.now = now.clone();
+        self.now = progress.clone();
         let part = self.current.and_then(|current| self.parts.get_mut(current));
-        part.into_iter().for_each(|part| part.figures = Some(now.clone()));
+        part.into_iter().for_each(|part| part.progress = Some(progress.clone()));
     }
 
-    /// Parts that are over.
-    pub fn ended(&self) -> usize {
+    /// Number of finished parts.
+    pub fn finished(&self) -> usize {
         self.parts.iter().filter(|part| !matches!(part.state, State::Waiting | State::Running)).count()
     }
 
-    /// The share of the part that is done, as far as can be told.
-    pub fn share(&self) -> Option<f64> {
+    /// The completed share of the running part, if its duration is known.
+    pub fn share_done(&self) -> Option<f64> {
         self.current?;
-        let (gone, left) = (self.now.elapsed_s, self.now.left_s?);
-        (gone + left > 0.0).then(|| (gone / (gone + left)).clamp(0.0, 1.0))
+        let elapsed = self.now.elapsed_s;
+        let total = elapsed + self.now.left_s?;
+        (total > 0.0).then(|| (elapsed / total).clamp(0.0, 1.0))
     }
 
-    /// Seconds left of the whole run: what is left of this part, and of those to come what their durations say, or else what
-    /// the parts so far took for as much work. None where nobody can say.
+    /// Estimated seconds to the end of the run: the rest of the running part, and for waiting parts their planned duration, or
+    /// the time per request of the parts so far. `None` if unknown.
     pub fn left_s(&self) -> Option<f64> {
-        let own = self.current.map_or(Some(0.0), |_| self.now.left_s);
         if self.search || self.stopping > Level::Run {
             return None;
         }
-        let begun = self.parts.iter().filter_map(|part| {
-            let last = part.figures.as_ref()?;
-            let left = if part.state == State::Running { last.left_s? } else { 0.0 };
-            Some((last.elapsed_s + left, part.work.unwrap_or(1.0)))
-        });
-        let (spent, work) = begun.fold((0.0, 0.0), |(spent, work), own| (spent + own.0, work + own.1));
+        let left = self.current.map_or(Some(0.0), |_| self.now.left_s);
+        let mut spent_s = 0.0;
+        let mut requests = 0.0;
+        for part in &self.parts {
+            let Some(progress) = &part.progress else { continue };
+            let left_s = if part.state == State::Running { progress.left_s } else { Some(0.0) };
+            if let Some(left_s) = left_s {
+                spent_s += progress.elapsed_s + left_s;
+                requests += part.requests_per_user.unwrap_or(1.0);
+            }
+        }
         let waiting = self.parts.iter().filter(|part| part.state == State::Waiting);
-        let each = |part: &Part| part.planned_s.or((work > 0.0).then(|| spent / work * part.work.unwrap_or(1.0)));
-        Some(waiting.map(each).sum::<Option<f64>>()? + own?)
+        let estimate = |part: &Part| {
+            let by_requests = || (requests > 0.0).then(|| spent_s / requests * part.requests_per_user.unwrap_or(1.0));
+            part.planned_s.or_else(by_requests)
+        };
+        Some(waiting.map(estimate).sum::<Option<f64>>()? + left?)
     }
 }
 
-/// Requests of each user; of arrivals, requests.
-fn work(load: &Load) -> Option<f64> {
+/// Planned requests per user; of an arrival process, all requests.
+fn requests_per_user(load: &Load) -> Option<f64> {
     Some(load.planned()? as f64 / f64::from(load.shape.users().unwrap_or(1).max(1)))
 }

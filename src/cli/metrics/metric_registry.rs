@@ -1,4 +1,4 @@
-//! The figures behind the metrics endpoint: totals of every case over its rounds, as they stand.
+//! The values of the metrics endpoint: current totals of each case over its rounds.
 
 use crate::run::collector::live_metrics::{Buckets, LiveTotals};
 use crate::run::event::{Event, Progress};
@@ -11,116 +11,127 @@ use prometheus_client::encoding::text::encode;
 use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::{Registry, Unit};
+use std::collections::BTreeMap;
 use std::fmt::Error;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// The figures, shared between whoever hears of the run and whoever is asked for them.
+/// The metrics, shared between the display and the endpoint.
 #[derive(Debug, Default)]
 pub struct MetricRegistry(Mutex<RegistryState>);
 
-/// Everything that is exposed.
+/// All exposed values.
 #[derive(Clone, Debug, Default)]
 pub struct RegistryState {
     /// Runs so far, in order.
     pub runs: Vec<RunEntry>,
-    /// Cases that have begun, in order.
+    /// Started cases, in order.
     pub cases: Vec<CaseTotals>,
     current: Option<usize>,
-    /// Strikes the secrets of all runs.
+    /// Removes the secrets of all runs.
     pub redactor: Redactor,
 }
 
 /// The run of one scenario.
 #[derive(Clone, Debug)]
 pub struct RunEntry {
-    /// Its number in the command, from 1: two scenarios may have one name.
+    /// Number in the command, from 1: several scenarios may have the same name.
     pub number: String,
-    /// The scenario's name.
+    /// Scenario name.
     pub scenario: String,
-    /// Hex digest of its plan.
+    /// Hex digest of the plan.
     pub plan_id: String,
-    /// What is known of its cases before they begin: id, load, API, model.
-    outlines: Vec<Outline>,
-    /// Rounds of all cases that are played; None for a search, which decides as it goes.
+    /// Facts of its cases, by id.
+    case_info: BTreeMap<String, CaseInfo>,
+    /// Rounds of all cases; `None` for a search, whose probes are not known in advance.
     pub parts: Option<u64>,
-    /// Those that are over.
+    /// Finished rounds.
     pub parts_done: u64,
 }
 
-#[derive(Clone, Debug)]
-struct Outline {
-    id: String,
-    about: [String; 3],
+/// Facts of a case that are known before it starts.
+#[derive(Clone, Debug, Default)]
+pub struct CaseInfo {
+    load: String,
+    api: String,
+    model: String,
 }
 
 /// One case.
 #[derive(Clone, Debug)]
 pub struct CaseTotals {
-    /// The number of its run.
+    /// Number of its run.
     pub run: String,
-    /// Its scenario's name.
+    /// Scenario name.
     pub scenario: String,
-    /// Its id.
+    /// Case id.
     pub case: String,
-    /// Its load in words, its API and its model.
-    pub about: [String; 3],
-    /// Of the rounds that are over.
-    past: LiveTotals,
-    /// The round that runs; an empty one between rounds.
+    info: CaseInfo,
+    /// Totals of finished rounds.
+    finished: LiveTotals,
+    /// The running round; empty between rounds.
     pub now: Progress,
-    /// Whether a round of it runs.
+    /// Whether a round is running.
     pub running: bool,
 }
 
 impl CaseTotals {
-    /// Over all rounds so far.
+    /// Totals of all rounds so far.
     pub fn totals(&self) -> LiveTotals {
-        let mut sum = self.past.clone();
+        let mut sum = self.finished.clone();
         sum.add(&self.now.totals);
         sum
     }
 
-    /// The requests by phase and ending, every phase named even where nothing ended in it yet.
+    /// Completed requests by phase and outcome; `measured`, `ok` is always present.
     pub fn outcomes(&self) -> Vec<((&'static str, &'static str), u64)> {
         let mut outcomes = self.totals().outcomes;
         outcomes.entry((Phase::Measured, "ok")).or_default();
-        let word = |phase| if phase == Phase::Warmup { "warmup" } else { "measured" };
-        outcomes.into_iter().map(|((phase, outcome), count)| ((word(phase), outcome), count)).collect()
+        let phase_name = |phase| if phase == Phase::Warmup { "warmup" } else { "measured" };
+        outcomes.into_iter().map(|((phase, outcome), count)| ((phase_name(phase), outcome), count)).collect()
     }
 }
 
 impl MetricRegistry {
-    /// What stands there now.
-    pub fn read(&self) -> RegistryState {
+    /// The current values.
+    pub fn snapshot(&self) -> RegistryState {
         self.lock().clone()
     }
 
-    /// A run of this plan begins.
-    pub fn begin(&self, plan: &Plan) {
-        let parts = plan.quests.is_empty().then_some(plan.cases.len() as u64 * u64::from(plan.rounds));
-        let outlines = plan.cases.iter().map(outline).collect();
-        let (scenario, plan_id) = (plan.name.clone(), plan.id.clone());
+    /// Adds a run of this plan.
+    pub fn start_run(&self, plan: &Plan) {
         let mut state = self.lock();
         state.redactor = std::mem::take(&mut state.redactor).joined(redactor(plan));
         let number = (state.runs.len() + 1).to_string();
-        state.runs.push(RunEntry { number, scenario, plan_id, outlines, parts, parts_done: 0 });
+        state.runs.push(RunEntry {
+            number,
+            scenario: plan.name.clone(),
+            plan_id: plan.id.clone(),
+            case_info: plan.cases.iter().map(|case| (case.id.clone(), CaseInfo::new(case))).collect(),
+            parts: plan.quests.is_empty().then_some(plan.cases.len() as u64 * u64::from(plan.rounds)),
+            parts_done: 0,
+        });
     }
 
-    /// Something happened.
-    pub fn see(&self, event: &Event) {
+    /// Updates the values.
+    pub fn record(&self, event: &Event) {
         let mut state = self.lock();
         match event {
-            Event::CaseStarted { case, .. } => state.start(case),
+            Event::CaseStarted { case, .. } => state.start_case(case),
             Event::Progress(progress) => {
-                state.current().into_iter().for_each(|own| own.now = progress.clone());
+                if let Some(case) = state.current_case() {
+                    case.now = progress.clone();
+                }
             }
             Event::CaseEnded(last) => {
-                state.current().into_iter().for_each(|own| {
-                    own.past.add(&last.totals);
-                    (own.now, own.running) = (Progress::default(), false);
-                });
+                if let Some(case) = state.current_case() {
+                    case.finished.add(&last.totals);
+                    case.now = Progress::default();
+                    case.running = false;
+                }
                 state.current = None;
-                state.runs.last_mut().into_iter().for_each(|run| run.parts_done += 1);
+                if let Some(run) = state.runs.last_mut() {
+                    run.parts_done += 1;
+                }
             }
             _ => {}
         }
@@ -132,117 +143,116 @@ impl MetricRegistry {
 }
 
 impl RegistryState {
-    fn start(&mut self, case: &str) {
+    fn start_case(&mut self, id: &str) {
         let Some(run) = self.runs.last() else { return };
-        let (number, scenario) = (run.number.clone(), run.scenario.clone());
-        let known = self.cases.iter().position(|own| own.run == number && own.case == case);
-        let place = known.unwrap_or_else(|| {
-            let about = run.outlines.iter().find(|own| own.id == case).map(|own| own.about.clone()).unwrap_or_default();
-            let (past, now) = (LiveTotals::default(), Progress::default());
-            self.cases.push(CaseTotals { run: number, scenario, case: case.to_owned(), about, past, now, running: false });
+        let known = self.cases.iter().position(|case| case.run == run.number && case.case == id);
+        let index = known.unwrap_or_else(|| {
+            self.cases.push(CaseTotals {
+                run: run.number.clone(),
+                scenario: run.scenario.clone(),
+                case: id.to_owned(),
+                info: run.case_info.get(id).cloned().unwrap_or_default(),
+                finished: LiveTotals::default(),
+                now: Progress::default(),
+                running: false,
+            });
             self.cases.len() - 1
         });
-        self.current = Some(place);
-        self.current().into_iter().for_each(|own| own.running = true);
+        self.current = Some(index);
+        if let Some(case) = self.current_case() {
+            case.running = true;
+        }
     }
 
-    fn current(&mut self) -> Option<&mut CaseTotals> {
+    fn current_case(&mut self) -> Option<&mut CaseTotals> {
         self.cases.get_mut(self.current?)
     }
 }
 
-fn outline(case: &Case) -> Outline {
-    let model = case.target.models.iter().map(|model| model.name.as_str()).collect::<Vec<_>>().join(",");
-    Outline { id: case.id.clone(), about: [case.load.shape.to_string(), case.target.api.name().to_owned(), model] }
+impl CaseInfo {
+    fn new(case: &Case) -> CaseInfo {
+        let models: Vec<&str> = case.target.models.iter().map(|model| model.name.as_str()).collect();
+        CaseInfo { load: case.load.shape.to_string(), api: case.target.api.name().to_owned(), model: models.join(",") }
+    }
 }
 
-/// The content type of what [`exposition`] gives.
+/// Content type of the exposition format.
 pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// Everything, `# EOF` included.
+/// The text of the exposition format.
 ///
 /// # Errors
-/// Where the encoder refuses a value.
+/// The encoder rejects a value.
 pub fn render_exposition(mut state: RegistryState) -> Result<String, Error> {
     let redactor = std::mem::take(&mut state.redactor);
     let names = state.runs.iter_mut().map(|run| &mut run.scenario);
-    let cases = state.cases.iter_mut().flat_map(|own| [&mut own.scenario, &mut own.case].into_iter().chain(&mut own.about));
-    names.chain(cases).for_each(|text| *text = escaped(&redactor.strike(std::mem::take(text))));
+    let cases = state
+        .cases
+        .iter_mut()
+        .flat_map(|case| [&mut case.scenario, &mut case.case, &mut case.info.load, &mut case.info.api, &mut case.info.model]);
+    names.chain(cases).for_each(|text| *text = escape_label(&redactor.strike(std::mem::take(text))));
     let mut registry = Registry::with_prefix("llmscen");
-    registry.register_collector(Box::new(Page(state)));
+    registry.register_collector(Box::new(Exposition(state)));
     let mut text = String::new();
     encode(&mut text, &registry)?;
     Ok(text)
 }
 
-/// A label's value as the format wants it; the encoder writes values as they are.
-fn escaped(text: &str) -> String {
+/// Escapes a label value, which the encoder does not do.
+fn escape_label(text: &str) -> String {
     text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
 }
 
 #[derive(Debug)]
-struct Page(RegistryState);
+struct Exposition(RegistryState);
 
-/// A histogram: its name, its help, and where its values are.
-type Spans = (&'static str, &'static str, fn(&CaseTotals) -> Buckets);
 type Labels<'a, const N: usize> = [(&'static str, &'a str); N];
 
-impl Collector for Page {
+impl Collector for Exposition {
     fn encode(&self, mut encoder: DescriptorEncoder) -> Result<(), Error> {
-        let to = &mut encoder;
-        self.infos(to)?;
-        self.counts(to)?;
-        let gauge =
-            |value: fn(&CaseTotals) -> i64| move |own: &CaseTotals, mut metric: MetricEncoder| metric.encode_gauge(&value(own));
-        self.each(to, "in_flight", "Requests in flight", MetricType::Gauge, gauge(|own| own.now.in_flight as i64))?;
-        self.each(
-            to,
-            "case_running",
-            "1 while a round of the case runs",
-            MetricType::Gauge,
-            gauge(|own| i64::from(own.running)),
-        )?;
-        let spans: [Spans; 3] = [
-            ("time_to_first_token", "TTFT of measured requests, from when they were due", |own| own.totals().ttft),
-            ("inter_token_latency", "Gaps between token events of measured ok streams", |own| own.totals().itl),
-            ("request_latency", "End-to-end latency of measured ok requests, from when they were due", |own| own.totals().e2e),
-        ];
-        for (name, help, of) in spans {
-            let mut family = to.encode_descriptor(name, help, Some(&Unit::Seconds), MetricType::Histogram)?;
-            for own in &self.0.cases {
-                let (labels, seen) = (case_labels(own), of(own));
-                let buckets = seen.buckets();
-                family.encode_family(&labels)?.encode_histogram::<NoLabelSet>(seen.sum_s, seen.count, &buckets, None)?;
-            }
-        }
-        Ok(())
+        let encoder = &mut encoder;
+        self.encode_info(encoder)?;
+        self.encode_counters(encoder)?;
+        self.encode_per_case(encoder, "in_flight", "Requests in flight", MetricType::Gauge, |case, mut metric| {
+            metric.encode_gauge(&(case.now.in_flight as i64))
+        })?;
+        let help = "1 while a round of the case runs";
+        self.encode_per_case(encoder, "case_running", help, MetricType::Gauge, |case, mut metric| {
+            metric.encode_gauge(&i64::from(case.running))
+        })?;
+        let help = "TTFT of measured requests, from their scheduled time";
+        self.encode_histogram(encoder, "time_to_first_token", help, |totals| totals.ttft)?;
+        let help = "Gaps between token events of measured ok streams";
+        self.encode_histogram(encoder, "inter_token_latency", help, |totals| totals.itl)?;
+        let help = "End-encoder-end latency of measured ok requests, from their scheduled time";
+        self.encode_histogram(encoder, "request_latency", help, |totals| totals.e2e)
     }
 }
 
-impl Page {
-    fn infos(&self, to: &mut DescriptorEncoder) -> Result<(), Error> {
-        let mut family = to.encode_descriptor("run", "What runs", None, MetricType::Info)?;
+impl Exposition {
+    fn encode_info(&self, encoder: &mut DescriptorEncoder) -> Result<(), Error> {
+        let mut family = encoder.encode_descriptor("run", "Scenario of a run", None, MetricType::Info)?;
         for run in &self.0.runs {
             let [number, scenario] = run_labels(run);
             let labels: Labels<'_, 4> = [number, scenario, ("plan_id", &run.plan_id), ("version", env!("CARGO_PKG_VERSION"))];
             family.encode_info(&labels)?;
         }
-        let mut family = to.encode_descriptor("case", "What a case is", None, MetricType::Info)?;
-        for own in &self.0.cases {
-            let [load, api, model] = &own.about;
-            let [run, scenario, case] = case_labels(own);
+        let mut family = encoder.encode_descriptor("case", "Load, API and model of a case", None, MetricType::Info)?;
+        for case in &self.0.cases {
+            let CaseInfo { load, api, model } = &case.info;
+            let [run, scenario, case] = case_labels(case);
             let labels: Labels<'_, 6> = [run, scenario, case, ("load", load), ("api", api), ("model", model)];
             family.encode_info(&labels)?;
         }
         let mut family =
-            to.encode_descriptor("parts", "Rounds of all cases that the plan has; absent for a search", None, MetricType::Gauge)?;
+            encoder.encode_descriptor("parts", "Planned rounds of all cases; absent for a search", None, MetricType::Gauge)?;
         for run in &self.0.runs {
             let labels = run_labels(run);
             if let Some(parts) = run.parts {
                 family.encode_family(&labels)?.encode_gauge(&(parts as i64))?;
             }
         }
-        let mut family = to.encode_descriptor("parts_ended", "Rounds of all cases that are over", None, MetricType::Counter)?;
+        let mut family = encoder.encode_descriptor("parts_ended", "Finished rounds of all cases", None, MetricType::Counter)?;
         for run in &self.0.runs {
             let labels = run_labels(run);
             family.encode_family(&labels)?.encode_counter::<NoLabelSet, _, u64>(&run.parts_done, None)?;
@@ -250,47 +260,65 @@ impl Page {
         Ok(())
     }
 
-    fn counts(&self, to: &mut DescriptorEncoder) -> Result<(), Error> {
-        let mut family = to.encode_descriptor("requests", "Requests that are over", None, MetricType::Counter)?;
-        for own in &self.0.cases {
-            for ((phase, outcome), count) in own.outcomes() {
-                let [run, scenario, case] = case_labels(own);
+    fn encode_counters(&self, encoder: &mut DescriptorEncoder) -> Result<(), Error> {
+        let mut family = encoder.encode_descriptor("requests", "Completed requests", None, MetricType::Counter)?;
+        for totals in &self.0.cases {
+            for ((phase, outcome), count) in totals.outcomes() {
+                let [run, scenario, case] = case_labels(totals);
                 let labels: Labels<'_, 5> = [run, scenario, case, ("phase", phase), ("outcome", outcome)];
                 family.encode_family(&labels)?.encode_counter::<NoLabelSet, _, u64>(&count, None)?;
             }
         }
-        let mut family = to.encode_descriptor("tokens", "Tokens of measured ok requests", None, MetricType::Counter)?;
-        for own in &self.0.cases {
-            let totals = own.totals();
-            for (kind, count) in [("prompt", totals.prompt_tokens), ("output", totals.output_tokens)] {
-                let [run, scenario, case] = case_labels(own);
+        let mut family = encoder.encode_descriptor("tokens", "Tokens of measured ok requests", None, MetricType::Counter)?;
+        for totals in &self.0.cases {
+            let sum = totals.totals();
+            for (kind, count) in [("prompt", sum.prompt_tokens), ("output", sum.output_tokens)] {
+                let [run, scenario, case] = case_labels(totals);
                 let labels: Labels<'_, 4> = [run, scenario, case, ("kind", kind)];
                 family.encode_family(&labels)?.encode_counter::<NoLabelSet, _, u64>(&count, None)?;
             }
         }
-        let help = "Content events of all requests as they arrive, a lower bound of the tokens";
-        self.each(to, "token_events", help, MetricType::Counter, |own, mut metric| {
-            metric.encode_counter::<NoLabelSet, _, u64>(&own.totals().events, None)
+        let help = "Content events received by all requests, a lower bound of tokens";
+        self.encode_per_case(encoder, "token_events", help, MetricType::Counter, |case, mut metric| {
+            metric.encode_counter::<NoLabelSet, _, u64>(&case.totals().events, None)
         })
     }
 
-    fn each(
+    fn encode_per_case(
         &self,
-        to: &mut DescriptorEncoder,
+        encoder: &mut DescriptorEncoder,
         name: &str,
         help: &str,
         kind: MetricType,
         value: impl Fn(&CaseTotals, MetricEncoder) -> Result<(), Error>,
     ) -> Result<(), Error> {
-        let mut family = to.encode_descriptor(name, help, None, kind)?;
-        self.0.cases.iter().try_for_each(|own| value(own, family.encode_family(&case_labels(own))?))
+        let mut family = encoder.encode_descriptor(name, help, None, kind)?;
+        self.0.cases.iter().try_for_each(|case| value(case, family.encode_family(&case_labels(case))?))
+    }
+
+    fn encode_histogram(
+        &self,
+        encoder: &mut DescriptorEncoder,
+        name: &str,
+        help: &str,
+        values: fn(LiveTotals) -> Buckets,
+    ) -> Result<(), Error> {
+        let mut family = encoder.encode_descriptor(name, help, Some(&Unit::Seconds), MetricType::Histogram)?;
+        for case in &self.0.cases {
+            let values = values(case.totals());
+            let buckets = values.buckets();
+            let labels = case_labels(case);
+            let mut metric = family.encode_family(&labels)?;
+            metric.encode_histogram::<NoLabelSet>(values.sum_s, values.count, &buckets, None)?;
+        }
+        Ok(())
     }
 }
 
-fn run_labels(own: &RunEntry) -> Labels<'_, 2> {
-    [("run", &own.number), ("scenario", &own.scenario)]
+fn run_labels(run: &RunEntry) -> Labels<'_, 2> {
+    [("run", &run.number), ("scenario", &run.scenario)]
 }
 
-fn case_labels(own: &CaseTotals) -> Labels<'_, 3> {
-    [("run", &own.run), ("scenario", &own.scenario), ("case", &own.case)]
+fn case_labels(case: &CaseTotals) -> Labels<'_, 3> {
+    [("run", &case.run), ("scenario", &case.scenario), ("case", &case.case)]
 }

@@ -1,5 +1,5 @@
 use super::metric_registry::render_exposition;
-use super::{MetricRegistry, answer};
+use super::{MetricRegistry, respond};
 use crate::run::collector::live_metrics::{Buckets, LiveTotals};
 use crate::run::event::{Event, Progress};
 use http_body_util::BodyExt;
@@ -30,16 +30,16 @@ fn progress(ok: u64) -> Progress {
     Progress { in_flight: 2, totals, ..Progress::default() }
 }
 
-/// Both rounds of a case, the second one half way.
-fn board() -> MetricRegistry {
-    let board = MetricRegistry::default();
-    board.begin(&plan());
-    board.see(&started("concurrency=2", 0));
-    board.see(&Event::Progress(progress(4)));
-    board.see(&Event::CaseEnded(progress(9)));
-    board.see(&started("concurrency=2", 1));
-    board.see(&Event::Progress(progress(3)));
-    board
+/// A finished round of a case, and a running one.
+fn registry() -> MetricRegistry {
+    let registry = MetricRegistry::default();
+    registry.start_run(&plan());
+    registry.record(&started("concurrency=2", 0));
+    registry.record(&Event::Progress(progress(4)));
+    registry.record(&Event::CaseEnded(progress(9)));
+    registry.record(&started("concurrency=2", 1));
+    registry.record(&Event::Progress(progress(3)));
+    registry
 }
 
 fn value(text: &str, series: &str) -> f64 {
@@ -48,10 +48,10 @@ fn value(text: &str, series: &str) -> f64 {
 }
 
 #[test]
-fn rounds_add_up_and_the_one_that_runs_is_in() {
-    let text = render_exposition(board().read()).unwrap();
+fn totals_include_finished_and_running_rounds() {
+    let text = render_exposition(registry().snapshot()).unwrap();
     let labels = "run=\"1\",scenario=\"a\",case=\"concurrency=2\"";
-    for (series, wanted) in [
+    for (series, expected) in [
         (format!("llmscen_requests_total{{{labels},phase=\"measured\",outcome=\"ok\"}}"), 12.0),
         (format!("llmscen_requests_total{{{labels},phase=\"measured\",outcome=\"http_5xx\"}}"), 2.0),
         (format!("llmscen_requests_total{{{labels},phase=\"warmup\",outcome=\"ok\"}}"), 2.0),
@@ -66,47 +66,47 @@ fn rounds_add_up_and_the_one_that_runs_is_in() {
         ("llmscen_parts{run=\"1\",scenario=\"a\"}".to_owned(), 4.0),
         ("llmscen_parts_ended_total{run=\"1\",scenario=\"a\"}".to_owned(), 1.0),
     ] {
-        assert_eq!(value(&text, &series), wanted, "{series}");
+        assert_eq!(value(&text, &series), expected, "{series}");
     }
     assert!(text.contains("load=\"concurrency 2\",api=\"openai-chat\",model=\"m \\\"x\\\"\"} 1\n"), "{text}");
     assert!(text.ends_with("\n# EOF\n") && text.matches("# EOF").count() == 1);
 }
 
 #[test]
-fn between_two_rounds_nothing_is_in_flight() {
-    let board = board();
-    board.see(&Event::CaseEnded(progress(9)));
-    let text = render_exposition(board.read()).unwrap();
+fn between_rounds_nothing_is_in_flight() {
+    let registry = registry();
+    registry.record(&Event::CaseEnded(progress(9)));
+    let text = render_exposition(registry.snapshot()).unwrap();
     let labels = "run=\"1\",scenario=\"a\",case=\"concurrency=2\"";
     assert_eq!(value(&text, &format!("llmscen_in_flight{{{labels}}}")), 0.0);
     assert_eq!(value(&text, &format!("llmscen_requests_total{{{labels},phase=\"measured\",outcome=\"ok\"}}")), 18.0);
-    assert!(render_exposition(MetricRegistry::default().read()).unwrap().ends_with("# EOF\n"));
+    assert!(render_exposition(MetricRegistry::default().snapshot()).unwrap().ends_with("# EOF\n"));
 }
 
 #[test]
-fn two_scenarios_of_one_name_have_series_of_their_own() {
-    let board = board();
-    board.see(&Event::CaseEnded(progress(9)));
-    board.begin(&plan());
-    board.see(&started("concurrency=2", 0));
-    board.see(&Event::Progress(progress(5)));
-    let text = render_exposition(board.read()).unwrap();
+fn scenarios_of_the_same_name_have_separate_series() {
+    let registry = registry();
+    registry.record(&Event::CaseEnded(progress(9)));
+    registry.start_run(&plan());
+    registry.record(&started("concurrency=2", 0));
+    registry.record(&Event::Progress(progress(5)));
+    let text = render_exposition(registry.snapshot()).unwrap();
     for (run, ok) in [(1, 18.0), (2, 5.0)] {
         let labels = format!("run=\"{run}\",scenario=\"a\",case=\"concurrency=2\",phase=\"measured\",outcome=\"ok\"");
         assert_eq!(value(&text, &format!("llmscen_requests_total{{{labels}}}")), ok, "{text}");
     }
     let mut series: Vec<&str> = text.lines().filter_map(|line| line.rsplit_once(' ').map(|(series, _)| series)).collect();
     series.retain(|line| !line.starts_with('#'));
-    let all = series.len();
+    let count = series.len();
     series.sort_unstable();
     series.dedup();
-    assert_eq!(series.len(), all, "no series is told twice: {text}");
+    assert_eq!(series.len(), count, "duplicate series: {text}");
 }
 
 #[tokio::test]
-async fn only_the_metrics_are_there_and_only_to_be_read() {
-    let board = board();
-    for (method, path, status, figures) in [
+async fn only_get_and_head_of_metrics_are_served() {
+    let registry = registry();
+    for (method, path, status, expected) in [
         (Method::GET, "/metrics", StatusCode::OK, true),
         (Method::GET, "/metrics?a=b", StatusCode::OK, true),
         (Method::HEAD, "/metrics", StatusCode::OK, false),
@@ -115,8 +115,8 @@ async fn only_the_metrics_are_there_and_only_to_be_read() {
         (Method::GET, "/metrics/x", StatusCode::NOT_FOUND, false),
     ] {
         let request = Request::builder().method(method).uri(path).body(()).unwrap();
-        let (response, gave) = answer(&request, &board);
-        assert_eq!((response.status(), gave), (status, figures), "{path}");
+        let (response, is_scrape) = respond(&request, &registry);
+        assert_eq!((response.status(), is_scrape), (status, expected), "{path}");
         let kind = response.headers()["content-type"].to_str().unwrap().to_owned();
         assert_eq!(kind.starts_with("application/openmetrics-text; version=1.0.0"), status == StatusCode::OK, "{kind}");
         let body = response.into_body().collect().await.unwrap().to_bytes();

@@ -38,7 +38,7 @@ pub struct ManagedProcess {
 impl ManagedProcess {
     /// The supervisor process, whose descendants are the processes of the server.
     pub fn supervisor(&self) -> u32 {
-        self.server.guard()
+        self.server.supervisor_pid()
     }
 
     /// Presses this switch when the server exits.
@@ -66,7 +66,7 @@ impl ManagedProcess {
     fn exit_error(&self, case: &str) -> Option<RunError> {
         let Ended { how, .. } = self.server.ended()?;
         let file = self.server.log().to_owned();
-        Some(ServerError::Ended { case: case.to_owned(), how, log: self.log_tail(), file }.into())
+        Some(ServerError::Exited { case: case.to_owned(), how, log: self.log_tail(), file }.into())
     }
 
     /// The last lines of the log, without secrets.
@@ -189,7 +189,7 @@ impl Start<'_> {
             timeout: self.spec.timeout.into(),
         };
         if let Some(address) = self.unless_stopped(server::answers(&probe)).await?? {
-            return Err(ServerError::Taken { address }.into());
+            return Err(ServerError::AddressInUse { address }.into());
         }
         let process = self.spawn()?;
         match self.wait_until_ready(&process, &probe).await {
@@ -244,7 +244,7 @@ impl Start<'_> {
         }
         let reached = tokio::select! {
             reached = reach_started(self.case, self.prepared, self.context) => reached,
-            _ = process.server.over() => Ok(()),
+            _ = process.server.exited() => Ok(()),
         };
         process.exit_error(&self.case.id).map_or(reached, Err)
     }
@@ -286,11 +286,11 @@ fn startup_error(process: &ManagedProcess, error: NotReady, timeout: Duration) -
     RunError::from(match error {
         NotReady::Ended(Ended { how, at }) => {
             let after_s = at.saturating_duration_since(process.server.asked).as_secs_f64();
-            ServerError::Early { how, after_s, log, file }
+            ServerError::ExitedEarly { how, after_s, log, file }
         }
-        NotReady::Late(what) => {
+        NotReady::Timeout(what) => {
             let what = process.redactor.clean(&what);
-            ServerError::Late { what, timeout_s: timeout.as_secs_f64(), log, file }
+            ServerError::NotReady { what, timeout_s: timeout.as_secs_f64(), log, file }
         }
     })
 }

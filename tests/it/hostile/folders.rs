@@ -1,7 +1,7 @@
-//! Run folders that are damaged, forged or of a run that was killed.
+//! Run folders that are damaged, forged, or left by a killed run.
 //!
-//! What is damaged is refused by name, or changes no figure. What is forged, so that its checksums are right again, may say
-//! anything, but ends no command in a panic and none in a wait.
+//! A damaged file is named in an error, or changes no result. A forged file, with matching checksums, may change results, but
+//! must not cause a panic or a hang.
 
 use super::{random, trials};
 use crate::lab::*;
@@ -28,7 +28,7 @@ const RUN: &str = "version: 1\nname: t\ntarget: { url: simulator, model: m, simu
     audit: { lag_p99: 10s, stall_p99: 10s, cpu: 100%, achieved: 1% }\n\
     report: { formats: [md, csv], store: [sqlite, hlog], bodies: sample }\n";
 
-/// The runs that are damaged: two whole ones with a baseline, and one that was killed.
+/// The runs to damage: two complete ones with a baseline, and a killed one.
 struct Runs {
     lab: Lab,
 }
@@ -62,7 +62,7 @@ impl Runs {
         self.lab.path().join(name)
     }
 
-    /// A copy of a run, without what reports are not made of.
+    /// A copy of a run, without files that reports do not use.
     fn copy(&self, name: &str) -> PathBuf {
         let to = self.path("trial");
         let _ = fs::remove_dir_all(&to);
@@ -73,15 +73,15 @@ impl Runs {
         to
     }
 
-    /// What every command says of a folder. `other`: what it is compared with.
-    fn told(&self, folder: &Path, other: &Path) -> [Told; 3] {
+    /// Output of every command for a folder. `other`: the folder to compare with.
+    fn run_all_commands(&self, folder: &Path, other: &Path) -> [CommandOutput; 3] {
         let (folder, other, to) = (folder.to_str().unwrap(), other.to_str().unwrap(), self.path("to.json"));
         let _ = fs::remove_file(&to);
-        let mut compared = told(&["compare", other, folder, "--format", "json", "--allow-different"]);
+        let mut compared = run_command(&["compare", other, folder, "--format", "json", "--allow-different"]);
         compared.figures = compared.out.clone();
-        let mut updated = told(&["baseline", "update", folder, "--to", to.to_str().unwrap(), "--force"]);
+        let mut updated = run_command(&["baseline", "update", folder, "--to", to.to_str().unwrap(), "--force"]);
         updated.figures = fs::read_to_string(&to).unwrap_or_default();
-        let mut reported = told(&["report", folder]);
+        let mut reported = run_command(&["report", folder]);
         let results = fs::read_to_string(Path::new(folder).join("results.json"));
         reported.figures = if reported.code == 2 { String::new() } else { results.unwrap_or_default() };
         [compared, updated, reported]
@@ -105,19 +105,19 @@ fn files(folder: &Path) -> Vec<(PathBuf, String)> {
     all.filter(|(path, _)| path.exists()).collect()
 }
 
-/// How a command ended.
+/// The result of a command.
 #[derive(Debug, Default, Clone)]
-struct Told {
+struct CommandOutput {
     code: u8,
     out: String,
     err: String,
-    /// What it computed.
+    /// The computed results.
     figures: String,
 }
 
-/// A command, in this process. A panic or a wait fails the test.
+/// Runs a command in this process. A panic or a hang fails the test.
 #[track_caller]
-fn told(args: &[&str]) -> Told {
+fn run_command(args: &[&str]) -> CommandOutput {
     let (args, (to, ended)) = (args.iter().map(|arg| (*arg).to_owned()).collect::<Vec<_>>(), mpsc::channel());
     let name = args.join(" ");
     std::thread::spawn(move || {
@@ -126,12 +126,12 @@ fn told(args: &[&str]) -> Told {
             let args = [&["llmscen".to_owned()], args.as_slice()].concat();
             let exit = main(World { args, env: BTreeMap::new(), out: &mut out, err: &mut err, terminals: (false, false) });
             let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
-            Told { code: exit.code(), out: text(out), err: text(err), figures: String::new() }
+            CommandOutput { code: exit.code(), out: text(out), err: text(err), figures: String::new() }
         });
         let _ = to.send(ran.map_err(|panic| panic.downcast_ref::<String>().cloned().unwrap_or_default()));
     });
     match ended.recv_timeout(LONGEST) {
-        Ok(Ok(told)) => told,
+        Ok(Ok(output)) => output,
         Ok(Err(panic)) => panic!("{name} panicked: {panic}"),
         Err(_) => panic!("{name} goes on after {LONGEST:?}"),
     }
@@ -250,7 +250,7 @@ fn forge(path: &Path, random: &mut ChaCha8Rng) {
         _ => {
             let mut bytes = fs::read(path).unwrap();
             for _ in 0..random.random_range(1..4) {
-                // The end of a Parquet file says what is in it; most of it is hit by chance too seldom.
+                // The metadata is at the end of a Parquet file; random positions hit it too seldom.
                 let from = if random.random() { bytes.len().saturating_sub(4000) } else { 0 };
                 let at = random.random_range(from..bytes.len());
                 bytes[at] = if random.random() { bytes[at] ^ (1 << random.random_range(0..8)) } else { random.random() };
@@ -269,23 +269,23 @@ fn difference(one: &str, other: &str) -> String {
     differs.map_or_else(|| format!("{} and {} bytes", one.len(), other.len()), |(one, other)| format!("{one}\n{other}"))
 }
 
-/// The figures are those of the whole folder, or the file is named, or what is missing is said.
-fn harmless(told: &Told, whole: &Told, file: &str, what: &str) {
-    let named = told.err.contains(file) && (told.code == 2 || told.code == 3);
-    let all = format!("{}{}", told.err, told.figures);
+/// The results are those of the complete folder, or the error names the damaged or missing file.
+fn harmless(output: &CommandOutput, whole: &CommandOutput, file: &str, what: &str) {
+    let named = output.err.contains(file) && (output.code == 2 || output.code == 3);
+    let all = format!("{}{}", output.err, output.figures);
     let said = file == "journal.bin" && ["is damaged in ", "ends with an incomplete"].iter().any(|words| all.contains(words));
-    let same = told.figures == whole.figures && told.code == whole.code;
-    let differs = || difference(&told.figures, &whole.figures);
-    assert!(named || said || same, "{what} of {file}: exit code {}, {}\n{}", told.code, told.err, differs());
+    let same = output.figures == whole.figures && output.code == whole.code;
+    let differs = || difference(&output.figures, &whole.figures);
+    assert!(named || said || same, "{what} of {file}: exit code {}, {}\n{}", output.code, output.err, differs());
 }
 
-/// A folder of three, and what is said of it while it is whole.
-fn wholes(runs: &Runs) -> BTreeMap<&'static str, [Told; 3]> {
-    let of = |name: &'static str| (name, runs.told(&runs.copy(name), &runs.path("a")));
+/// A run folder, and the output for it before the damage.
+fn wholes(runs: &Runs) -> BTreeMap<&'static str, [CommandOutput; 3]> {
+    let of = |name: &'static str| (name, runs.run_all_commands(&runs.copy(name), &runs.path("a")));
     [WHOLE[0], WHOLE[1], KILLED].map(of).into()
 }
 
-/// Changes one file of a copied folder in each trial. Every command then names the file, or reports the figures of the whole folder.
+/// Changes one file of a copied folder per trial. Every command then names the file, or prints the results of the complete folder.
 fn change_one_file(seed: u64, names: &[&'static str], change: impl Fn(&Path, &Path, &mut ChaCha8Rng) -> String) {
     let runs = Runs::new();
     let wholes = wholes(&runs);
@@ -297,9 +297,9 @@ fn change_one_file(seed: u64, names: &[&'static str], change: impl Fn(&Path, &Pa
         let (path, file) = all.choose(&mut random).unwrap();
         let other = runs.path(if name == "a" { "b" } else { "a" }).join(file);
         let what = change(path, &other, &mut random);
-        let told = runs.told(&folder, &runs.path("a"));
-        for (told, whole) in told.iter().zip(&wholes[name]) {
-            harmless(told, whole, file, &format!("trial {trial}, {name}: {what}"));
+        let output = runs.run_all_commands(&folder, &runs.path("a"));
+        for (output, whole) in output.iter().zip(&wholes[name]) {
+            harmless(output, whole, file, &format!("trial {trial}, {name}: {what}"));
         }
     }
 }
@@ -333,8 +333,8 @@ fn forged_folders_end_no_command_in_a_panic() {
         reseal(&folder);
         // What fails is named by the trial and the file.
         println!("trial {trial}: {file}");
-        runs.told(&folder, &runs.path("a"));
-        told(&["bodies", folder.to_str().unwrap()]);
+        runs.run_all_commands(&folder, &runs.path("a"));
+        run_command(&["bodies", folder.to_str().unwrap()]);
         if random.random_range(0..20) == 0 {
             let ran = runs.lab.llmscen(&["report", folder.to_str().unwrap()]);
             assert!((0..=5).contains(&ran.code) || ran.code == 130, "{ran:?}");

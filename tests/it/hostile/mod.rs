@@ -7,7 +7,7 @@ mod servers;
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 
-/// How many trials a campaign makes: `default`, times the whole number in `LLMSCEN_HOSTILE`.
+/// Number of trials of a campaign: `default` times the number in `LLMSCEN_HOSTILE`.
 pub fn trials(default: usize) -> usize {
     let factor = std::env::var("LLMSCEN_HOSTILE").ok().and_then(|text| text.parse().ok()).unwrap_or(1);
     default.saturating_mul(factor)

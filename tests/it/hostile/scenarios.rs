@@ -147,8 +147,8 @@ fn pick<'a, T: ?Sized>(rng: &mut ChaCha8Rng, all: &[&'a T]) -> &'a T {
     all[rng.random_range(0..all.len())]
 }
 
-/// A place between two characters.
-fn place(rng: &mut ChaCha8Rng, text: &str) -> usize {
+/// A random character boundary.
+fn random_boundary(rng: &mut ChaCha8Rng, text: &str) -> usize {
     text.floor_char_boundary(rng.random_range(0..=text.len()))
 }
 
@@ -165,24 +165,24 @@ fn mutate(rng: &mut ChaCha8Rng, text: &mut String, others: &[String]) {
     let at = rng.random_range(0..lines.len());
     match rng.random_range(0..17) {
         0 => {
-            let at = place(rng, text);
+            let at = random_boundary(rng, text);
             let sign = SIGNS[rng.random_range(0..SIGNS.len())];
             text.insert(at, sign);
             return;
         }
         1 => {
-            let (a, b) = (place(rng, text), place(rng, text));
+            let (a, b) = (random_boundary(rng, text), random_boundary(rng, text));
             text.replace_range(a.min(b)..a.max(b).min(text.ceil_char_boundary(a.min(b) + 30)).max(a.min(b)), "");
             return;
         }
         2 => {
-            let at = place(rng, text);
+            let at = random_boundary(rng, text);
             text.truncate(at);
             return;
         }
         3 => {
             let other = &others[rng.random_range(0..others.len())];
-            let (at, from) = (place(rng, text), place(rng, other));
+            let (at, from) = (random_boundary(rng, text), random_boundary(rng, other));
             text.replace_range(at.., &other[from..]);
             return;
         }
@@ -253,10 +253,10 @@ fn check(text: &str, path: &Path, home: &Path) -> &'static str {
     assert!(ran.err.len() < 1 << 20, "{} bytes of errors", ran.err.len());
     if valid {
         let env = environment(home);
-        // Unless the plan says otherwise, each run has a cache seed of its own.
+        // Unless the plan sets one, each run has a different cache seed.
         let seeds = [("cache_seed".to_owned(), "7".to_owned())];
         let plan = || load(&Input { path, text: None, env: &env, set: &seeds });
-        // As text: a limit that a missing baseline leaves open is NaN, which equals nothing.
+        // As text: the limit of a missing baseline is NaN, which is not equal to itself.
         let (first, second) = (plan().map(|one| format!("{:?}", one.plan)), plan().map(|one| format!("{:?}", one.plan)));
         assert_eq!(first.ok(), second.ok(), "two plans of one text");
     }

@@ -1,9 +1,9 @@
-//! Servers that break HTTP, its codings and the protocols in every way. Each trap is a script of bytes and pauses; a call that
-//! meets it must end in time, as what it was, and the program must stand.
+//! Servers that violate HTTP, its codings and the APIs. Each trap is a script of bytes and pauses; a call must end in time with
+//! the expected outcome, and the program must not crash.
 
 use super::{random, trials};
-use crate::lab::{FINISH, Lab, Server, TOKEN, read_request, whole};
-use crate::transport::{on_a_lane, send, target};
+use crate::lab::{FINISH, Lab, Server, TOKEN, read_request, response};
+use crate::transport::{on_worker, send, target};
 use flate2::Compression;
 use flate2::write::{GzEncoder, ZlibEncoder};
 use llmscen_core::api::Api;
@@ -31,13 +31,13 @@ enum Step {
     Bytes(Vec<u8>),
     /// Bytes again and again, as fast as they are taken.
     Flood(Vec<u8>),
-    /// Byte by byte, with pauses of so many milliseconds.
+    /// Byte by byte, with pauses in milliseconds.
     Trickle(Vec<u8>, u64),
     /// Silence.
     Hang,
 }
 
-/// What a server does after a request, and what may come of it.
+/// A reaction of a server, and the allowed outcomes.
 struct Trap {
     name: String,
     api: Api,
@@ -56,12 +56,12 @@ fn bytes(text: impl AsRef<[u8]>) -> Step {
     Step::Bytes(text.as_ref().to_vec())
 }
 
-/// A stream of these events that the end of the connection ends.
+/// A stream of these events that ends with the connection.
 fn events(data: &[&str]) -> Vec<u8> {
     data.iter().fold(format!("{SSE}\r\n"), |all, one| format!("{all}data: {one}\n\n")).into_bytes()
 }
 
-/// A good stream of so many tokens.
+/// A valid stream of tokens.
 fn good(tokens: usize) -> Vec<u8> {
     let mut data = vec![TOKEN; tokens];
     data.extend([FINISH, "[DONE]"]);
@@ -292,7 +292,7 @@ fn texts(rng: &mut ChaCha8Rng) -> Trap {
             let calls = r#"{"choices":[{"index":0,"delta":{"tool_calls":[{"index":4294967295,"function":{"name":"f","arguments":"{}"}},{"function":{"arguments":"x"}},{"id":"new","function":{}}]},"finish_reason":"tool_calls"}]}"#;
             trap("absurd tool calls", vec![Step::Bytes(events(&[calls, "[DONE]"]))], &["ok", "decode"])
         }
-        22 => trap("HTML", vec![bytes(whole("200 OK", "text/html", "<html></html>"))], DECODE),
+        22 => trap("HTML", vec![bytes(response("200 OK", "text/html", "<html></html>"))], DECODE),
         _ => {
             let timings = r#"{"choices":[{"index":0,"delta":{"content":"x"},"finish_reason":"stop"}],"timings":{"prompt_ms":1e300,"predicted_ms":-1e300}}"#;
             trap("absurd timings", vec![Step::Bytes(events(&[timings, "[DONE]"]))], OK)
@@ -396,7 +396,7 @@ fn spring(stream: &mut TcpStream, steps: &[Step]) {
     }
 }
 
-/// A server of these traps: the number behind `trap` in a request's body names one.
+/// A server of these traps: the number after `trap` in a request body selects one.
 fn serve(traps: &Arc<Vec<Trap>>) -> Server {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let server = Server { addr: listener.local_addr().unwrap(), requests: Arc::default() };
@@ -423,7 +423,7 @@ fn limits() -> Timeouts {
     Timeouts { connect: nanos(READ + LATE), read: nanos(READ), total: nanos(TOTAL) }
 }
 
-/// What is wrong with an outcome of a trap.
+/// The error of an unexpected outcome of a trap.
 fn fault(trap: &Trap, outcome: &Outcome) -> Option<String> {
     let (word, time) = (outcome.word(), outcome.timeline.end.0.saturating_sub(outcome.timeline.sent.unwrap_or_default().0));
     let told = || format!("{}: {word} {:?}", trap.name, outcome.end.as_ref().err().map(|failure| &failure.message));
@@ -452,7 +452,7 @@ fn every_trap_ends_in_time_and_as_what_it_was() {
         (target.api, target.timeouts) = (api, limits());
         let some: Vec<usize> = (0..traps.len()).filter(|place| traps[*place].api == api).collect();
         for some in some.chunks(48) {
-            let outcomes = on_a_lane(&target, async |engine| {
+            let outcomes = on_worker(&target, async |engine| {
                 let sent: Vec<_> = some
                     .iter()
                     .map(|place| {
@@ -504,7 +504,7 @@ fn a_run_against_every_trap_reports_each_request_once_and_keeps_its_memory() {
     assert!(peak < 400 << 20, "{} MiB", peak >> 20);
 }
 
-/// Bytes of a server that only pretends to speak HTTP/2.
+/// Bytes of a server with broken HTTP/2.
 fn frames(rng: &mut ChaCha8Rng) -> (String, Vec<Step>) {
     let settings = b"\0\0\0\x04\0\0\0\0\0".to_vec();
     let frame = |kind: u8, flags: u8, stream: u32, payload: &[u8]| {
@@ -550,7 +550,7 @@ fn what_only_pretends_to_be_http_2_ends_in_time() {
             let mut target = target(&server.url());
             (target.version, target.timeouts) = (HttpVersion::Http2, limits());
             target.timeouts.connect = Nanos(TOTAL.as_nanos() as u64);
-            let outcome = on_a_lane(&target, async |engine| {
+            let outcome = on_worker(&target, async |engine| {
                 let call = Call { body: b"{}".to_vec(), streamed: true, ..Call::default() };
                 send(&engine, call).await.outcome
             });

@@ -75,7 +75,7 @@ fn compressed_events_are_stamped_one_by_one_wherever_they_are_cut() {
             lab::send(stream, b"0\r\n\r\n")
         });
         let outcomes =
-            on_a_lane(&target(&server.url()), async |engine| [send(&engine, call(0)).await, send(&engine, call(1)).await]);
+            on_worker(&target(&server.url()), async |engine| [send(&engine, call(0)).await, send(&engine, call(1)).await]);
         for Finished { outcome, text, copy, .. } in outcomes {
             let came = String::from_utf8(copy.unwrap().response.bytes).unwrap();
             assert!(
@@ -103,7 +103,7 @@ fn http_2_and_compression_go_together() {
         acts
     });
     let target = Target { version: HttpVersion::Http2, ..target(&server.url()) };
-    let outcomes = on_a_lane(&target, async |engine| together(&engine, 4).await);
+    let outcomes = on_worker(&target, async |engine| send_all(&engine, 4).await);
     for outcome in &outcomes {
         assert_ok(outcome, 4);
         assert_paced(outcome);
@@ -116,7 +116,7 @@ fn answered(coding: &'static str, chunks: Vec<Vec<u8>>, end: bool) -> Outcome {
         let body: Vec<u8> = chunks.iter().flat_map(|bytes| chunk(bytes)).collect();
         lab::send(stream, &[&head(coding)[..], &body, if end { b"0\r\n\r\n" } else { b"" }].concat()) && end
     });
-    one(&target(&server.url()))
+    send_one(&target(&server.url()))
 }
 
 #[test]
@@ -152,7 +152,7 @@ fn words_of_refusal_are_unpacked() {
         let head = format!("HTTP/1.1 503 No\r\ncontent-encoding: {coding}\r\ncontent-length: {}\r\n\r\n", body.len());
         lab::send(stream, &[head.as_bytes(), &body].concat())
     });
-    let outcomes = on_a_lane(&target(&server.url()), async |engine| {
+    let outcomes = on_worker(&target(&server.url()), async |engine| {
         [send(&engine, call(0)).await.outcome, send(&engine, call(1)).await.outcome]
     });
     assert_failed(&outcomes[0], FailureKind::Http5xx, "503: the very reason");
@@ -189,7 +189,7 @@ fn read_head(stream: &mut TcpStream) -> String {
 }
 
 #[test]
-fn requests_say_what_they_take_and_their_own_headers_win() {
+fn requests_send_accept_encoding_and_their_headers_win() {
     let heads: Arc<Mutex<Vec<String>>> = Arc::default();
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}/v1", listener.local_addr().unwrap());
@@ -204,7 +204,7 @@ fn requests_say_what_they_take_and_their_own_headers_win() {
         let headers = vec![("X-Tenant".to_owned(), Secret::new("all"))];
         let target = Target { compression, pool: Pool::PerRequest, headers, ..target(&url) };
         let own = vec![("x-tenant".to_owned(), "mine".to_owned()), ("Content-Length".to_owned(), "999".to_owned())];
-        let outcome = on_a_lane(&target, async |engine| {
+        let outcome = on_worker(&target, async |engine| {
             send(&engine, Call { streamed: compression == Compression::None, headers: own, ..call(0) }).await.outcome
         });
         assert_ok(&outcome, 1);
@@ -222,7 +222,7 @@ fn requests_say_what_they_take_and_their_own_headers_win() {
 fn a_header_that_cannot_be_sent_ends_its_call_alone() {
     let server = lab::Server::start(|stream, _| lab::send(stream, &lab::stream(&[TOKEN, FINISH, "[DONE]"], true)));
     let bad = Call { headers: vec![("x-note".into(), "secret\nnote".into())], ..call(0) };
-    let outcomes = on_a_lane(&target(&server.url()), async |engine| {
+    let outcomes = on_worker(&target(&server.url()), async |engine| {
         [send(&engine, bad).await.outcome, send(&engine, call(1)).await.outcome]
     });
     assert_failed(&outcomes[0], FailureKind::Cancelled, "the header `x-note` cannot be sent");

@@ -19,10 +19,10 @@ fn held(events: &'static [&'static str]) -> Server {
     })
 }
 
-/// One call that is cancelled as soon as so many bytes of its body were taken and it waits for more.
+/// A call that is cancelled when this many bytes of its body were read and it waits for more.
 fn cancelled_after(target: &Target, bytes: u64) -> Finished {
     let gauges = Arc::new(Gauges::default());
-    on_a_lane_with(target, gauges.clone(), async |engine| {
+    on_worker_with(target, gauges.clone(), async |engine| {
         let taken = std::future::poll_fn(|_| match gauges.add_to(Reading::default()).bytes_in >= bytes {
             true => Poll::Ready(()),
             false => Poll::Pending,
@@ -54,7 +54,7 @@ fn a_stream_cut_by_the_total_timeout_keeps_what_had_come() {
     let server = held(&SO_FAR);
     let mut target = target(&server.url());
     target.timeouts.total = Nanos(1_000_000_000);
-    let finished = on_a_lane(&target, async |engine| send(&engine, call(0)).await);
+    let finished = on_worker(&target, async |engine| send(&engine, call(0)).await);
     assert_failed(&finished.outcome, FailureKind::TimeoutTotal, "not done within 1s");
     assert_kept(&finished);
 }
@@ -63,7 +63,7 @@ fn a_stream_cut_by_the_total_timeout_keeps_what_had_come() {
 fn a_stream_that_is_cancelled_keeps_what_had_come() {
     let server = held(&SO_FAR);
     let finished = cancelled_after(&target(&server.url()), length(&SO_FAR));
-    assert_failed(&finished.outcome, FailureKind::Cancelled, "given up: the run was over");
+    assert_failed(&finished.outcome, FailureKind::Cancelled, "cancelled: the run ended");
     assert_kept(&finished);
 }
 
@@ -80,11 +80,11 @@ fn an_answer_with_its_end_marker_is_not_cancelled() {
 #[test]
 fn an_answer_with_its_end_marker_meets_no_deadline() {
     let server = held(&COMPLETE);
-    // Some of these end in the moment between the marker and the end of the wait for the connection, wherever that falls.
+    // Some of these end between the end marker and the end of the wait for the connection.
     for total in [1, 2, 3, 4, 5, 10_000].into_iter().flat_map(|ms| [ms; 5]) {
         let mut target = target(&server.url());
         target.timeouts.total = Nanos(total * 1_000_000);
-        let outcome = one(&target);
+        let outcome = send_one(&target);
         match outcome.bytes_in == length(&COMPLETE) {
             true => assert_ok(&outcome, 1),
             false => {
@@ -101,12 +101,12 @@ fn a_call_without_headers_of_an_answer_is_cut_too() {
     let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let mut target = target(&format!("http://{}/v1/chat/completions", silent.local_addr().unwrap()));
     target.timeouts.total = Nanos(50_000_000);
-    let outcome = one(&target);
+    let outcome = send_one(&target);
     assert_failed(&outcome, FailureKind::TimeoutTotal, "not done within 50ms");
     assert_eq!(outcome.end.unwrap_err().at, "before the headers");
     target.place = Place::Url(server.url());
     target.timeouts.total = Nanos(1_000_000_000);
-    let outcome = one(&target);
+    let outcome = send_one(&target);
     assert_failed(&outcome, FailureKind::TimeoutTotal, "not done within 1s");
     assert_eq!((outcome.status, outcome.timeline.tokens.len()), (Some(200), 0));
 }

@@ -1,4 +1,4 @@
-//! The engine against servers on loopback: HTTP/2, compressed bodies, headers, proxies.
+//! The HTTP client against servers on loopback: HTTP/2, compressed bodies, headers, proxies.
 
 mod compressed;
 mod cut;
@@ -23,10 +23,10 @@ use std::sync::Arc;
 use std::time::Instant;
 use tokio::task::LocalSet;
 
-/// What a server waits between two events, and the least of it that must be seen between their stamps: a loaded machine
-/// may stamp the first of them late.
+/// Pause of a server between two events, and the minimum difference of their timestamps: a busy machine may read the first
+/// one late.
 pub const PAUSE_MS: u64 = 60;
-pub const SEEN_NS: u64 = 30_000_000;
+pub const MIN_GAP_NS: u64 = 30_000_000;
 
 pub fn target(url: &str) -> Target {
     let limit = Nanos(10_000_000_000);
@@ -54,13 +54,13 @@ pub fn call(seq: u64) -> Call {
     Call { seq, streamed: true, body: b"{}".to_vec(), ..Call::default() }
 }
 
-/// Runs steps with an engine on a lane of their own.
-pub fn on_a_lane<T>(target: &Target, steps: impl AsyncFnOnce(Rc<Http>) -> T) -> T {
-    on_a_lane_with(target, Arc::new(Gauges::default()), steps)
+/// Runs steps with a client on a worker thread.
+pub fn on_worker<T>(target: &Target, steps: impl AsyncFnOnce(Rc<Http>) -> T) -> T {
+    on_worker_with(target, Arc::new(Gauges::default()), steps)
 }
 
-/// The same, with the gauges in sight.
-pub fn on_a_lane_with<T>(target: &Target, gauges: Arc<Gauges>, steps: impl AsyncFnOnce(Rc<Http>) -> T) -> T {
+/// As [`on_worker`], with access to the counters.
+pub fn on_worker_with<T>(target: &Target, gauges: Arc<Gauges>, steps: impl AsyncFnOnce(Rc<Http>) -> T) -> T {
     let Place::Url(url) = &target.place else { panic!("a url") };
     let route = Route::new(url, &target.tls, &BTreeMap::new()).unwrap();
     let setting = Setting {
@@ -82,23 +82,23 @@ pub async fn send(engine: &Http, call: Call) -> Finished {
     engine.call(call, Nanos(0), Phase::Measured, std::future::pending()).await
 }
 
-/// Sends so many calls at once and waits for all.
-pub async fn together(engine: &Rc<Http>, calls: u64) -> Vec<Outcome> {
+/// Sends calls at the same time and waits for all.
+pub async fn send_all(engine: &Rc<Http>, calls: u64) -> Vec<Outcome> {
     let sent = (0..calls).map(|seq| {
         let engine = engine.clone();
         tokio::task::spawn_local(async move { send(&engine, call(seq)).await.outcome })
     });
     let sent: Vec<_> = sent.collect();
     let mut outcomes = Vec::new();
-    for one in sent {
-        outcomes.push(one.await.unwrap());
+    for task in sent {
+        outcomes.push(task.await.unwrap());
     }
     outcomes
 }
 
 /// One call to a target.
-pub fn one(target: &Target) -> Outcome {
-    on_a_lane(target, async |engine| send(&engine, call(0)).await.outcome)
+pub fn send_one(target: &Target) -> Outcome {
+    on_worker(target, async |engine| send(&engine, call(0)).await.outcome)
 }
 
 #[track_caller]
@@ -119,10 +119,10 @@ pub fn assert_failed(outcome: &Outcome, kind: FailureKind, words: &str) {
     assert!(failure.message.contains(words), "{}", failure.message);
 }
 
-/// Every event was stamped a pause after the one before it, so none waited for a later one.
+/// Each event has a timestamp a pause after the previous one, so none waited for a later one.
 #[track_caller]
 pub fn assert_paced(outcome: &Outcome) {
     for pair in outcome.timeline.tokens.windows(2) {
-        assert!(pair[1].0 - pair[0].0 >= SEEN_NS, "{:?}", outcome.timeline.tokens);
+        assert!(pair[1].0 - pair[0].0 >= MIN_GAP_NS, "{:?}", outcome.timeline.tokens);
     }
 }

@@ -1,4 +1,4 @@
-//! Which HTTP is spoken, and what is said where the two sides do not agree.
+//! Selection of the HTTP version, and errors if the two sides do not agree.
 
 use super::server::{Act, Server, event};
 use super::*;
@@ -35,9 +35,9 @@ fn tls_agrees_on_http_2_and_all_share_it() {
     let lab = Lab::new();
     let server = Server::start(100, Some(identity(&lab, "localhost", &["h2", "http/1.1"])), good);
     for version in [HttpVersion::Auto, HttpVersion::Http2] {
-        let outcomes = on_a_lane(&secure(&lab, &server, version), async |engine| {
+        let outcomes = on_worker(&secure(&lab, &server, version), async |engine| {
             engine.reach().await.unwrap();
-            together(&engine, 8).await
+            send_all(&engine, 8).await
         });
         for outcome in &outcomes {
             assert_ok(outcome, 2);
@@ -65,8 +65,8 @@ fn the_binary_speaks_http_2_over_tls_by_itself() {
 fn http_1_never_offers_http_2() {
     let lab = Lab::new();
     let server = Server::start(100, Some(identity(&lab, "localhost", &["h2"])), good);
-    let outcome = one(&secure(&lab, &server, HttpVersion::Http1));
-    assert_failed(&outcome, FailureKind::Tls, "did not agree on the HTTP version");
+    let outcome = send_one(&secure(&lab, &server, HttpVersion::Http1));
+    assert_failed(&outcome, FailureKind::Tls, "supports none of the offered HTTP versions");
 }
 
 #[test]
@@ -74,23 +74,23 @@ fn a_server_without_http_2_is_told_from_one_that_is_away() {
     let lab = Lab::new();
     for protocols in [&["http/1.1"][..], &[]] {
         let server = Server::start(100, Some(identity(&lab, "localhost", protocols)), good);
-        let outcome = one(&secure(&lab, &server, HttpVersion::Http2));
+        let outcome = send_one(&secure(&lab, &server, HttpVersion::Http2));
         assert_failed(&outcome, FailureKind::Tls, "set `target.http.version` to `auto`");
     }
-    let answer = lab::whole("400 Bad Request", "text/plain", "what is PRI?");
+    let answer = lab::response("400 Bad Request", "text/plain", "what is PRI?");
     let server = lab::Server::start(move |stream, _| lab::send(stream, &answer));
     let target = Target { version: HttpVersion::Http2, ..target(&server.url()) };
-    let (reached, outcome) = on_a_lane(&target, async |engine| (engine.reach().await, send(&engine, call(0)).await.outcome));
+    let (reached, outcome) = on_worker(&target, async |engine| (engine.reach().await, send(&engine, call(0)).await.outcome));
     let failure = reached.unwrap_err();
     assert_eq!((failure.kind, failure.at.as_str()), (FailureKind::Connect, "connecting"));
-    assert!(failure.message.contains("does not seem to speak HTTP/2"), "{}", failure.message);
-    assert_failed(&outcome, FailureKind::Connect, "does not seem to speak HTTP/2");
+    assert!(failure.message.contains("does not seem to support HTTP/2"), "{}", failure.message);
+    assert_failed(&outcome, FailureKind::Connect, "does not seem to support HTTP/2");
 }
 
 #[test]
 fn plain_http_is_http_1_unless_told_otherwise() {
     let server = lab::Server::start(|stream, _| lab::send(stream, &lab::stream(&[TOKEN, FINISH, "[DONE]"], true)));
     for version in [HttpVersion::Auto, HttpVersion::Http1] {
-        assert_ok(&one(&Target { version, ..target(&server.url()) }), 1);
+        assert_ok(&send_one(&Target { version, ..target(&server.url()) }), 1);
     }
 }

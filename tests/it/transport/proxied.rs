@@ -1,4 +1,4 @@
-//! Targets behind a proxy: the binary, a proxy on loopback, and a name that only the proxy knows.
+//! Targets behind a proxy: the binary, a proxy on loopback, and a name that only the proxy resolves.
 
 use super::negotiated::identity;
 use super::server::{Act, Server, event};
@@ -7,8 +7,8 @@ use std::io::{Read, Write, copy};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
 
-/// A proxy that keeps the head of every connection's first request, tunnels to one address whatever it is asked for,
-/// and answers all else itself.
+/// A proxy that keeps the head of the first request per connection, tunnels every CONNECT to one address, and responds
+/// to other requests itself.
 struct Proxy {
     addr: SocketAddr,
     heads: Arc<Mutex<Vec<String>>>,
@@ -113,7 +113,7 @@ fn a_plain_target_is_asked_for_by_its_whole_address() {
 fn a_proxy_that_refuses_is_named_without_its_password() {
     let (lab, proxy) = (Lab::new(), Proxy::start(None));
     let ran = proxy.run(&lab, &plain("https://llm.example/v1/chat/completions", 1), "ALL_PROXY").expect(3);
-    assert!(ran.err.contains("answered 403 Forbidden to CONNECT llm.example:443"), "{}", ran.err);
+    assert!(ran.err.contains("refused CONNECT llm.example:443 with status 403 Forbidden"), "{}", ran.err);
     assert!(
         ran.err.contains(&format!("the proxy http://{} (from ALL_PROXY)", proxy.addr)) && !ran.err.contains("pass"),
         "{}",

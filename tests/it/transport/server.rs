@@ -14,14 +14,14 @@ use tokio::sync::Notify;
 use tokio::task::LocalSet;
 use tokio_rustls::TlsAcceptor;
 
-/// What the server does about a request.
+/// Reaction of the server to a request.
 #[derive(Clone)]
 pub enum Act {
     /// The head of a good response, with a `content-encoding`.
     Head(&'static str),
     /// A frame of the body.
     Data(Vec<u8>),
-    /// Nothing for so many milliseconds.
+    /// A pause in milliseconds.
     Wait(u64),
     /// Ends the body.
     End,
@@ -33,7 +33,7 @@ pub enum Act {
     GoAway,
 }
 
-/// What it has seen.
+/// Observations of the server.
 #[derive(Default)]
 pub struct Seen {
     pub connections: AtomicUsize,
@@ -61,7 +61,7 @@ pub struct Server {
 type Script = dyn Fn(usize) -> Vec<Act> + Send + Sync;
 
 impl Server {
-    /// A server that allows so many streams a connection and answers its n-th request by `script(n)`.
+    /// A server that allows `streams` per connection and handles its n-th request by `script(n)`.
     pub fn start(
         streams: u32,
         tls: Option<Arc<rustls::ServerConfig>>,
@@ -100,7 +100,7 @@ impl Server {
     }
 }
 
-/// One connection; None where it ended badly, which is the other side's affair.
+/// Serves one connection; `None` if it failed, which is not an error of the server.
 async fn serve<T: AsyncRead + AsyncWrite + Unpin>(io: T, streams: u32, seen: Arc<Seen>, script: Arc<Script>) -> Option<()> {
     let mut builder = Builder::new();
     builder.max_concurrent_streams(streams).max_send_buffer_size(64 << 20);

@@ -1,7 +1,7 @@
-//! A server with continuous batching, chunked prefill and room for so many tokens, in virtual time.
+//! A server with continuous batching, chunked prefill and a token limit, in virtual time.
 //!
-//! A step gives every running request its next token and fills the rest of its budget with prompts, in order of arrival. How long
-//! it takes grows with what is in it, so requests of one moment share their luck, as on a real server.
+//! A step gives every running request its next token and fills the rest of its budget with prompts, in order of arrival. Its
+//! duration grows with its tokens, so concurrent requests are correlated, as on a real server.
 
 use super::Served;
 use rand::{RngExt, SeedableRng};
@@ -12,9 +12,9 @@ use std::collections::VecDeque;
 /// Who sends.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Load {
-    /// So many users, each with its next request when the one before ends.
+    /// Users, each of which sends its next request when the previous one ends.
     Closed(usize),
-    /// Poisson arrivals at so many per second, from an empty server on.
+    /// Poisson arrivals per second, starting with an empty server.
     Open(f64),
 }
 
@@ -24,7 +24,7 @@ pub struct Batch {
     pub load: Load,
     /// Tokens of context that all running requests have room for.
     pub room: u32,
-    /// Users who are busy before and after what is measured; else one request of each is warm-up, and the last ones drain.
+    /// Users are busy before and after the measurement; otherwise their first requests are warm-up and the last ones drain.
     pub steady: bool,
     /// How far the speed of the server wanders: standard deviation of its logarithm.
     pub wander: f64,
@@ -39,9 +39,9 @@ const STEP: f64 = 8.0;
 const SEQUENCE: f64 = 0.05;
 const PROMPT: f64 = 0.04;
 const CONTEXT: f64 = 1e-4;
-/// Requests of each user before and after what is measured.
+/// Requests per user before and after the measurement.
 const STEADY: usize = 5;
-/// Spread of a step, and in how many steps the speed forgets where it wandered.
+/// Spread of a step, and correlation length of the speed in steps.
 const JITTER: f64 = 0.05;
 const MEMORY: f64 = 500.0;
 

@@ -95,11 +95,11 @@ pub const SERVERS: [Server; 17] = [
 /// A closed loop whose start and drain are measured.
 const UNSTEADY: Batch = Batch { load: Load::Closed(64), room: ROOM, steady: false, wander: 0.0 };
 
-/// What the batching server finishes per second where more than it can do is there.
+/// Throughput of the overloaded batching server per second.
 const OPEN: f64 = 34.0;
 
 impl Server {
-    /// So many measured requests, in the order of their sending; equal seeds give equal requests.
+    /// Measured requests in order of sending; equal seeds give equal requests.
     pub fn serve(&self, n: usize, seed: u64) -> Vec<Served> {
         match &self.kind {
             Kind::Batch(own) => batch::serve(own, n, seed),

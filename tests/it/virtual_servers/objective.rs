@@ -12,7 +12,7 @@ pub enum Objective {
     MeanTtft,
     Throughput,
     ErrorRate,
-    /// TTFT and E2E of a request each within their own p95.
+    /// TTFT and E2E of a request both within their p95.
     Goodput,
 }
 
@@ -22,7 +22,7 @@ const TTFT: [Objective; 3] = [Quantile(Metric::Ttft, 0.5), Quantile(Metric::Ttft
 const E2E: [Objective; 2] = [Quantile(Metric::E2e, 0.95), Quantile(Metric::E2e, 0.99)];
 const ITL: [Objective; 3] = [Quantile(Metric::Itl, 0.5), Quantile(Metric::Itl, 0.95), Quantile(Metric::Itl, 0.99)];
 
-/// The objectives that say something of a server.
+/// The objectives that apply to a server.
 pub fn objectives(server: &Server) -> Vec<Objective> {
     let own: &[Objective] = match server.kind {
         Kind::Batch(_) => &[Quantile(Metric::Tpot, 0.95), Goodput, MeanTtft, Throughput],
@@ -46,7 +46,7 @@ impl Objective {
         }
     }
 
-    /// The objective whose limit is so many times easier to keep than the truth.
+    /// The objective with a limit that is this factor easier than the truth.
     pub fn check(self, server: &Server, easier: f64) -> Check {
         let truth = |name: &str| server.truth(name).unwrap_or(f64::NAN);
         let of = |metric, stat| Subject::Metric { metric, stat, tags: Vec::new() };

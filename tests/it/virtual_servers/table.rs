@@ -1,6 +1,6 @@
 //! What was counted for each objective of each server, as a file and as the tables of `docs/verdicts.md`.
 
-/// Verdicts on one objective of one server, each of its own n requests.
+/// Verdicts on one objective of one server, each from n requests.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Cell {
     pub server: String,
@@ -10,7 +10,7 @@ pub struct Cell {
     pub trials: usize,
     /// PASS and FAIL at the truth, PASS at 1.25 and at 2 times the truth.
     pub counts: [usize; 4],
-    /// Mean of the design effects; 0 where there is none.
+    /// Mean of the design effects; 0 without any.
     pub effect: f64,
 }
 
@@ -64,16 +64,18 @@ type Group = (&'static str, fn(&Cell) -> bool);
 /// The groups of the short table.
 pub const GROUPS: [Group; 8] = [
     ("all, below saturation", |cell| !cell.saturated),
-    ("quantiles of `ttft`, `e2e`, `tpot`", |cell| !cell.saturated && of(cell, &["ttft.p", "e2e", "tpot"])),
-    ("quantiles of `itl`", |cell| !cell.saturated && of(cell, &["itl"])),
-    ("`itl.p99`, closed loops", |cell| !cell.saturated && cell.server.starts_with("closed") && of(cell, &["itl.p99"])),
-    ("`goodput`, `error_rate`, `ttft.mean`", |cell| !cell.saturated && of(cell, &["goodput", "error_rate", "ttft.mean"])),
-    ("`output_tps`", |cell| !cell.saturated && of(cell, &["output_tps"])),
+    ("quantiles of `ttft`, `e2e`, `tpot`", |cell| !cell.saturated && has_objective(cell, &["ttft.p", "e2e", "tpot"])),
+    ("quantiles of `itl`", |cell| !cell.saturated && has_objective(cell, &["itl"])),
+    ("`itl.p99`, closed loops", |cell| !cell.saturated && cell.server.starts_with("closed") && has_objective(cell, &["itl.p99"])),
+    ("`goodput`, `error_rate`, `ttft.mean`", |cell| {
+        !cell.saturated && has_objective(cell, &["goodput", "error_rate", "ttft.mean"])
+    }),
+    ("`output_tps`", |cell| !cell.saturated && has_objective(cell, &["output_tps"])),
     ("near saturation", |cell| cell.saturated && !cell.server.starts_with("closed")),
     ("closed, with start and drain", |cell| cell.saturated && cell.server.starts_with("closed")),
 ];
 
-fn of(cell: &Cell, names: &[&str]) -> bool {
+fn has_objective(cell: &Cell, names: &[&str]) -> bool {
     names.iter().any(|name| cell.objective.starts_with(name))
 }
 
@@ -116,10 +118,10 @@ pub fn long(cells: &[Cell]) -> String {
     text
 }
 
-/// Where a page has the short and the long table.
+/// Marks of the short and the long table in a page.
 const MARKS: [&str; 2] = ["<!-- means -->", "<!-- cells -->"];
 
-/// The page with the tables of these cells: each stands between its mark and the next empty line.
+/// The page with the tables of these cells: each is between its mark and the next empty line.
 pub fn page(text: &str, cells: &[Cell]) -> String {
     MARKS.iter().zip([short(cells), long(cells)]).fold(text.to_owned(), |text, (mark, table)| {
         let (before, after) = text.split_once(&format!("{mark}\n")).expect("a mark");

@@ -8,34 +8,34 @@ use std::time::Duration;
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 
-/// How long an address may keep silent before the next one is tried beside it (RFC 8305, section 5).
-const STAGGER: Duration = Duration::from_millis(250);
+/// Delay before the next address is tried in parallel (RFC 8305, section 5).
+const CONNECTION_ATTEMPT_DELAY: Duration = Duration::from_millis(250);
 
-/// A connection to the first address of the name that answers; the failure names every one that was tried.
+/// Connects to the first address of `host` that accepts. The failure names every address that was tried.
 pub(super) async fn connect(host: &str, port: u16) -> Result<TcpStream, Failure> {
     let failed = |why: String| Failure::new(FailureKind::Connect, why).at("connecting");
-    let found = tokio::net::lookup_host((host, port)).await;
-    let addresses: Vec<SocketAddr> =
-        found.map_err(|error| failed(format!("cannot resolve {host}: {}", plain(&error))))?.collect();
+    let resolved = tokio::net::lookup_host((host, port)).await;
+    let resolved = resolved.map_err(|error| failed(format!("cannot resolve {host}: {}", describe_io_error(&error))))?;
+    let addresses: Vec<SocketAddr> = resolved.collect();
     if addresses.is_empty() {
         return Err(failed(format!("{host} has no address")));
     }
-    first_of(addresses).await.map_err(|tried| failed(tried.join("; ")))
+    connect_any(addresses).await.map_err(|errors| failed(errors.join("; ")))
 }
 
-/// The first of these addresses that answers, each tried a little after the one before it; or why none did.
-async fn first_of(addresses: Vec<SocketAddr>) -> Result<TcpStream, Vec<String>> {
+/// Connects to the first address that accepts, starting attempts with a delay between them; or returns the error of each.
+async fn connect_any(addresses: Vec<SocketAddr>) -> Result<TcpStream, Vec<String>> {
     if let [address] = addresses[..] {
-        // No race, and in a burst no thousand tasks and timers for it.
-        return attempt(address).await.map_err(|why| vec![why]);
+        // No race is needed, and a burst of connections needs no task and timer each.
+        return connect_address(address).await.map_err(|why| vec![why]);
     }
-    let mut waiting = alternating(addresses).into_iter();
+    let mut waiting = interleave_families(addresses).into_iter();
     let mut racing = JoinSet::new();
-    let mut tried = Vec::new();
+    let mut errors = Vec::new();
     loop {
         match waiting.next() {
-            Some(address) => drop(racing.spawn(attempt(address))),
-            None if racing.is_empty() => return Err(tried),
+            Some(address) => drop(racing.spawn(connect_address(address))),
+            None if racing.is_empty() => return Err(errors),
             None => {}
         }
         let more = waiting.len() > 0;
@@ -43,40 +43,30 @@ async fn first_of(addresses: Vec<SocketAddr>) -> Result<TcpStream, Vec<String>> 
             biased;
             ended = racing.join_next() => match ended {
                 Some(Ok(Ok(socket))) => return Ok(socket),
-                Some(Ok(Err(why))) => tried.push(why),
-                Some(Err(error)) => tried.push(error.to_string()),
+                Some(Ok(Err(why))) => errors.push(why),
+                Some(Err(error)) => errors.push(error.to_string()),
                 None => {}
             },
-            () = tokio::time::sleep(STAGGER), if more => {}
+            () = tokio::time::sleep(CONNECTION_ATTEMPT_DELAY), if more => {}
         }
     }
 }
 
-/// IPv6 and IPv4 in turn, in the resolver's order (RFC 8305, section 4): one broken family must not hold up the other.
-fn alternating(addresses: Vec<SocketAddr>) -> Vec<SocketAddr> {
-    let first = addresses.first().is_some_and(SocketAddr::is_ipv6);
-    let (one, other): (Vec<_>, Vec<_>) = addresses.into_iter().partition(|address| address.is_ipv6() == first);
-    let (mut one, mut other) = (one.into_iter(), other.into_iter());
-    std::iter::from_fn(|| {
-        let pair: Vec<SocketAddr> = one.next().into_iter().chain(other.next()).collect();
-        (!pair.is_empty()).then_some(pair)
-    })
-    .flatten()
-    .collect()
+/// IPv6 and IPv4 in turn, in the resolver's order (RFC 8305, section 4), so that one broken family does not delay the other.
+fn interleave_families(addresses: Vec<SocketAddr>) -> Vec<SocketAddr> {
+    let v6_first = addresses.first().is_some_and(SocketAddr::is_ipv6);
+    let (preferred, other): (Vec<_>, Vec<_>) = addresses.into_iter().partition(|address| address.is_ipv6() == v6_first);
+    let longest = preferred.len().max(other.len());
+    (0..longest).flat_map(|index| preferred.get(index).into_iter().chain(other.get(index))).copied().collect()
 }
 
-async fn attempt(address: SocketAddr) -> Result<TcpStream, String> {
-    let opened = TcpStream::connect(address).await.and_then(without_delay);
-    opened.map_err(|error| format!("{address}: {}", plain(&error)))
+async fn connect_address(address: SocketAddr) -> Result<TcpStream, String> {
+    let opened = TcpStream::connect(address).await.and_then(|socket| socket.set_nodelay(true).map(|()| socket));
+    opened.map_err(|error| format!("{address}: {}", describe_io_error(&error)))
 }
 
-fn without_delay(socket: TcpStream) -> io::Result<TcpStream> {
-    socket.set_nodelay(true)?;
-    Ok(socket)
-}
-
-/// An I/O error without the number that the system gives it, and the one that is this side's own in its own words.
-fn plain(error: &io::Error) -> String {
+/// An I/O error without its number. Shortages of this machine have messages of their own, since the server is not at fault.
+fn describe_io_error(error: &io::Error) -> String {
     match error.raw_os_error().map(Errno::from_raw_os_error) {
         Some(Errno::MFILE | Errno::NFILE) => return Failure::NO_FILES.into(),
         Some(Errno::ADDRNOTAVAIL) => return Failure::NO_PORTS.into(),
@@ -97,31 +87,31 @@ mod tests {
     }
 
     #[test]
-    fn the_families_take_turns() {
-        let parse = |text: &str| -> Vec<SocketAddr> { text.split(' ').map(|one| one.parse().unwrap()).collect() };
+    fn address_families_alternate() {
+        let parse = |text: &str| -> Vec<SocketAddr> { text.split(' ').map(|address| address.parse().unwrap()).collect() };
         let given = parse("[::1]:1 [::2]:1 [::3]:1 1.0.0.1:1 1.0.0.2:1");
-        assert_eq!(alternating(given), parse("[::1]:1 1.0.0.1:1 [::2]:1 1.0.0.2:1 [::3]:1"));
-        assert_eq!(alternating(parse("1.0.0.1:1 1.0.0.2:1 [::1]:1")), parse("1.0.0.1:1 [::1]:1 1.0.0.2:1"));
-        assert_eq!(alternating(Vec::new()), []);
+        assert_eq!(interleave_families(given), parse("[::1]:1 1.0.0.1:1 [::2]:1 1.0.0.2:1 [::3]:1"));
+        assert_eq!(interleave_families(parse("1.0.0.1:1 1.0.0.2:1 [::1]:1")), parse("1.0.0.1:1 [::1]:1 1.0.0.2:1"));
+        assert_eq!(interleave_families(Vec::new()), []);
     }
 
     #[test]
-    fn a_want_of_files_is_told_in_this_sides_own_words() {
-        let said = |code: Errno| plain(&io::Error::from_raw_os_error(code.raw_os_error()));
-        assert_eq!([Errno::MFILE, Errno::NFILE].map(said), [Failure::NO_FILES; 2]);
-        assert_eq!(said(Errno::ADDRNOTAVAIL), Failure::NO_PORTS);
-        assert_eq!(said(Errno::CONNREFUSED), "connection refused");
+    fn a_shortage_of_files_or_ports_on_this_machine_is_named() {
+        let described = |code: Errno| describe_io_error(&io::Error::from_raw_os_error(code.raw_os_error()));
+        assert_eq!([Errno::MFILE, Errno::NFILE].map(described), [Failure::NO_FILES; 2]);
+        assert_eq!(described(Errno::ADDRNOTAVAIL), Failure::NO_PORTS);
+        assert_eq!(described(Errno::CONNREFUSED), "connection refused");
     }
 
     #[tokio::test]
     async fn every_address_that_refused_is_named() {
         let (one, two) = (refusing(), refusing());
-        let tried = first_of(vec![one, two]).await.unwrap_err();
-        assert_eq!(tried, [format!("{one}: connection refused"), format!("{two}: connection refused")]);
+        let errors = connect_any(vec![one, two]).await.unwrap_err();
+        assert_eq!(errors, [format!("{one}: connection refused"), format!("{two}: connection refused")]);
     }
 
     #[tokio::test]
-    async fn an_address_that_keeps_silent_does_not_hold_up_the_next() {
+    async fn an_address_that_does_not_answer_does_not_delay_the_next() {
         // A listener whose queue is full answers no further SYN.
         let silent = TcpSocket::new_v4().unwrap();
         silent.bind("127.0.0.1:0".parse().unwrap()).unwrap();
@@ -131,8 +121,8 @@ mod tests {
         let good = TcpListener::bind("127.0.0.1:0").unwrap();
         let addresses = vec![address, refusing(), good.local_addr().unwrap()];
         let limit = Duration::from_millis(900);
-        assert!(tokio::time::timeout(limit, first_of(vec![address])).await.is_err(), "the silent address answered");
-        let opened = tokio::time::timeout(Duration::from_secs(20), first_of(addresses)).await.unwrap().unwrap();
+        assert!(tokio::time::timeout(limit, connect_any(vec![address])).await.is_err(), "the silent address accepted");
+        let opened = tokio::time::timeout(Duration::from_secs(20), connect_any(addresses)).await.unwrap().unwrap();
         assert_eq!(opened.peer_addr().unwrap(), good.local_addr().unwrap());
     }
 }

@@ -1,20 +1,21 @@
 use super::*;
+use rustls::pki_types::UnixTime;
 use std::time::Instant;
+use tokio::net::TcpListener;
 
 #[test]
 fn ports_follow_the_scheme() {
-    let of = |text: &str| host_and_port(&text.parse().unwrap());
-    assert_eq!(of("http://a/x"), ("a".into(), 80));
-    assert_eq!(of("https://a/x"), ("a".into(), 443));
-    assert_eq!(of("http://[::1]:8000/x"), ("::1".into(), 8000));
+    let parsed = |text: &str| host_and_port(&text.parse().unwrap());
+    assert_eq!(parsed("http://a/x"), ("a".into(), 80));
+    assert_eq!(parsed("https://a/x"), ("a".into(), 443));
+    assert_eq!(parsed("http://[::1]:8000/x"), ("::1".into(), 8000));
 }
 
 #[tokio::test]
-async fn a_server_without_tls_is_told_from_one_with_a_bad_certificate() {
-    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+async fn a_server_without_tls_is_distinguished_from_a_bad_certificate() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("https://{}/", listener.local_addr().unwrap());
     let answer = async {
-        use tokio::io::AsyncWriteExt;
         let (mut socket, _) = listener.accept().await.unwrap();
         socket.write_all(b"HTTP/1.1 400 Bad Request\r\ncontent-length: 0\r\n\r\n").await.unwrap();
         socket
@@ -25,7 +26,7 @@ async fn a_server_without_tls_is_told_from_one_with_a_bad_certificate() {
     let failure = dialled.err().unwrap();
     assert_eq!(failure.kind, FailureKind::Tls);
     let address = listener.local_addr().unwrap();
-    assert_eq!(failure.message, format!("{address} does not speak TLS: use http://"));
+    assert_eq!(failure.message, format!("{address} does not support TLS: use http://"));
 }
 
 #[tokio::test]
@@ -38,13 +39,13 @@ async fn a_refused_connection_names_the_address() {
 }
 
 #[tokio::test]
-async fn a_proxy_of_another_kind_is_named() {
+async fn an_unsupported_proxy_scheme_is_named() {
     for kind in ["https", "socks5"] {
         let env = [("ALL_PROXY".to_owned(), format!("{kind}://user:pass@127.0.0.1:1"))].into();
         let route = Route::new("http://llm.example/", &Default::default(), &env).unwrap();
         let failure = Dialer::new(route, HttpVersion::Auto, Clock::starting(Instant::now())).dial().await.err().unwrap();
         let proxy = format!("{kind}://127.0.0.1:1 (from ALL_PROXY)");
-        let message = format!("the proxy {proxy} cannot be used: only proxies by http:// are supported");
+        let message = format!("unsupported proxy {proxy}: only http:// proxies are supported");
         assert_eq!((failure.kind, failure.message), (FailureKind::Connect, message));
     }
 }
@@ -61,8 +62,7 @@ async fn a_dead_proxy_is_named_with_its_variable_and_without_its_password() {
 
 #[tokio::test]
 async fn a_proxy_that_refuses_and_keeps_the_connection_is_not_waited_for() {
-    use tokio::io::{AsyncReadExt, AsyncWriteExt};
-    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let proxy = listener.local_addr().unwrap();
     let env = [("HTTPS_PROXY".to_owned(), format!("http://{proxy}"))].into();
     let route = Route::new("https://llm.example/", &Default::default(), &env).unwrap();
@@ -73,11 +73,43 @@ async fn a_proxy_that_refuses_and_keeps_the_connection_is_not_waited_for() {
         socket.write_all(b"HTTP/1.1 407 Proxy Authentication Required\r\ncontent-length: 0\r\n\r\n").await.unwrap();
         socket
     };
-    let dialling = tokio::time::timeout(std::time::Duration::from_secs(20), dialer.dial());
+    let dialling = tokio::time::timeout(Duration::from_secs(20), dialer.dial());
     let (dialled, _socket) = tokio::join!(dialling, answer);
     let failure = dialled.expect("the refusal ends the wait").err().unwrap();
     let message = format!(
-        "the proxy http://{proxy} (from HTTPS_PROXY): answered 407 Proxy Authentication Required to CONNECT llm.example:443"
+        "the proxy http://{proxy} (from HTTPS_PROXY) refused CONNECT llm.example:443 with status 407 Proxy Authentication \
+         Required; set NO_PROXY to bypass it"
     );
     assert_eq!((failure.kind, failure.message), (FailureKind::Connect, message));
+}
+
+fn describe(why: CertificateError) -> String {
+    describe_handshake_error(&io::Error::other(Error::InvalidCertificate(why)), "h.example", "h.example:443")
+}
+
+#[test]
+fn a_server_that_closes_the_connection_is_named() {
+    let error = io::Error::new(io::ErrorKind::UnexpectedEof, "tls handshake eof");
+    let expected = "h.example:443 closed the connection during the TLS handshake: if it does not support TLS, use http://";
+    assert_eq!(describe_handshake_error(&error, "h.example", "h.example:443"), expected);
+}
+
+#[test]
+fn refused_certificates_have_a_reason_and_a_remedy() {
+    let at = |secs| UnixTime::since_unix_epoch(Duration::from_secs(secs));
+    let unknown = "the certificate of h.example is signed by an unknown authority: set target.tls.ca";
+    assert_eq!(describe(CertificateError::UnknownIssuer), unknown);
+    let expired = "the certificate of h.example has expired: renew it, or check the clock of this host";
+    assert_eq!(describe(CertificateError::ExpiredContext { time: at(9), not_after: at(1) }), expired);
+    let early = "the certificate of h.example is not valid yet: check the clock of this host";
+    assert_eq!(describe(CertificateError::NotValidYet), early);
+    let presenting = |presented: &[&str]| {
+        let presented = presented.iter().map(|name| (*name).to_owned()).collect();
+        describe(CertificateError::NotValidForNameContext { expected: ServerName::try_from("h.example").unwrap(), presented })
+    };
+    let other =
+        "the certificate of h.example names a.example, *.b.example, not h.example: use a name of the certificate in target.url";
+    assert_eq!(presenting(&["DnsName(\"a.example\")", "*.b.example"]), other);
+    assert_eq!(presenting(&[]), "the certificate of h.example names no host: use a certificate that names h.example");
+    assert!(describe(CertificateError::BadSignature).starts_with("the certificate of h.example cannot be used: "));
 }

@@ -9,10 +9,10 @@ use llmscen_core::units::Nanos;
 use llmscen_protocols::protocol;
 use std::time::Instant;
 
-/// An engine for a chat target at this URL.
-pub fn engine(url: &str) -> Http {
+/// A chat target with the default settings.
+pub fn target() -> Target {
     let limit = Nanos::from_millis(5000);
-    let target = Target {
+    Target {
         api: Api::OpenaiChat,
         place: Place::Url(String::new()),
         models: Vec::new(),
@@ -29,19 +29,23 @@ pub fn engine(url: &str) -> Http {
         metrics: None,
         hardware: None,
         of_scenario: Default::default(),
-    };
+    }
+}
+
+/// A client for a chat target at `url`.
+pub fn client(url: &str) -> Http {
     let route = Route::new(url, &Default::default(), &Default::default()).unwrap();
     let protocol = protocol(Api::OpenaiChat, None).unwrap();
     let clock = Clock::starting(Instant::now());
     let (gauges, manners) = Default::default();
     let setting = Setting { clock, gauges, protocol, keep_text: false, keep_bodies: false, manners };
-    Http::new(&target, &route, setting).unwrap()
+    Http::new(&target(), &route, setting).unwrap()
 }
 
-/// Ten thousand streams wait at a time: what each holds beside its socket is this future.
+/// Ten thousand streams may wait at the same time, and each holds this future besides its socket.
 #[test]
 fn a_call_in_flight_takes_less_than_5_kib() {
-    let http = engine("http://h/v1");
+    let http = client("http://h/v1");
     let call = http.call(Call::default(), Nanos::ZERO, Phase::Measured, std::future::pending());
     let size = std::mem::size_of_val(&call);
     assert!((1000..5120).contains(&size), "{size} bytes");

@@ -1,9 +1,9 @@
-//! A connection, or a place on one, in the hands of a request.
+//! A lease: the connection, or the stream of a shared connection, that one request uses.
 
-use crate::clock::Stamp;
+use crate::clock::ReadTimestamp;
 use crate::connect::{OpenConnection, Transport};
-use crate::http1::{Connection, Fault, ReadStatus};
-use crate::pool::Traffic;
+use crate::http1::{Connection, Http1Error, ReadStatus};
+use crate::pool::PoolState;
 use bytes::Bytes;
 use http::{Request, Response, Version};
 use http_body_util::{BodyExt, Full};
@@ -18,100 +18,100 @@ use std::rc::Rc;
 use std::task::Poll;
 use thiserror::Error;
 
-/// The right to send one request.
+/// The right to send one request on a connection.
 pub struct Lease {
     pub(super) carrier: Carrier,
-    /// When bytes last arrived on the connection.
-    pub stamp: Stamp,
-    /// When bytes of an answer last arrived on it.
-    pub heard: Stamp,
-    /// It has carried a request before.
+    /// When bytes last arrived on the socket.
+    pub socket_read: ReadTimestamp,
+    /// When bytes of a response last arrived.
+    pub data_read: ReadTimestamp,
+    /// The connection has carried a request before.
     pub reused: bool,
 }
 
 pub(super) enum Carrier {
-    /// A whole HTTP/1.1 connection.
-    Whole(Connection),
-    /// A stream of an HTTP/2 connection, and the body on it.
-    Stream(http2::SendRequest<Full<Bytes>>, Place, Option<Incoming>),
+    /// A connection that no other request uses.
+    Http1(Connection),
+    /// A stream of a shared connection, and the response body on it.
+    Http2 { sender: SendRequest<Full<Bytes>>, slot: StreamSlot, body: Option<Incoming> },
 }
 
-/// Why an exchange broke, in the words of the version that was spoken.
+/// Why an exchange failed.
 #[derive(Debug, Error)]
-pub enum Broken {
+pub enum ExchangeError {
     /// HTTP/1.1.
     #[error(transparent)]
-    Whole(#[from] Fault),
+    Http1(#[from] Http1Error),
     /// HTTP/2.
     #[error(transparent)]
-    Stream(#[from] hyper::Error),
+    Http2(#[from] hyper::Error),
 }
 
-/// A place on a shared connection; free again when dropped.
-pub(super) struct Place {
-    pub shared: Rc<Shared>,
-    traffic: Rc<Traffic>,
+/// A stream of a shared connection; released when dropped.
+pub(super) struct StreamSlot {
+    pub connection: Rc<SharedConnection>,
+    state: Rc<PoolState>,
 }
 
-impl Drop for Place {
+impl Drop for StreamSlot {
     fn drop(&mut self) {
-        self.shared.streams.set(self.shared.streams.get().saturating_sub(1));
-        self.traffic.changed.notify_waiters();
+        self.connection.streams.set(self.connection.streams.get().saturating_sub(1));
+        self.state.changed.notify_waiters();
     }
 }
 
 impl Lease {
-    pub(super) fn whole(connection: Connection, stamp: Stamp, heard: Stamp) -> Lease {
-        Lease { carrier: Carrier::Whole(connection), stamp, heard, reused: false }
+    pub(super) fn http2(connection: &Rc<SharedConnection>, state: &Rc<PoolState>, reused: bool) -> Lease {
+        connection.streams.set(connection.streams.get() + 1);
+        let slot = StreamSlot { connection: connection.clone(), state: state.clone() };
+        Lease {
+            carrier: Carrier::Http2 { sender: connection.sender.clone(), slot, body: None },
+            socket_read: connection.socket_read.clone(),
+            data_read: connection.data_read.clone(),
+            reused,
+        }
     }
 
-    pub(super) fn stream(shared: &Rc<Shared>, traffic: &Rc<Traffic>, reused: bool) -> Lease {
-        shared.streams.set(shared.streams.get() + 1);
-        let place = Place { shared: shared.clone(), traffic: traffic.clone() };
-        let (stamp, heard) = (shared.stamp.clone(), shared.heard.clone());
-        Lease { carrier: Carrier::Stream(shared.sender.clone(), place, None), stamp, heard, reused }
-    }
-
-    /// The HTTP that is spoken.
+    /// The HTTP version.
     pub fn version(&self) -> Version {
         match self.carrier {
-            Carrier::Whole(_) => Version::HTTP_11,
-            Carrier::Stream(..) => Version::HTTP_2,
+            Carrier::Http1(_) => Version::HTTP_11,
+            Carrier::Http2 { .. } => Version::HTTP_2,
         }
     }
 
-    /// Whether what arrives on the connection is for this request alone.
-    pub fn alone(&self) -> bool {
-        matches!(self.carrier, Carrier::Whole(_))
+    /// Whether all bytes on the connection are for this request.
+    pub fn is_exclusive(&self) -> bool {
+        matches!(self.carrier, Carrier::Http1(_))
     }
 
-    /// Whether the server is known to speak the version; of HTTP/1.1 only its answer can tell.
-    pub fn proven(&self) -> bool {
+    /// Whether the server has confirmed the HTTP version; only a response confirms HTTP/1.1, so that is assumed.
+    pub fn is_version_confirmed(&self) -> bool {
         match &self.carrier {
-            Carrier::Whole(_) => true,
-            Carrier::Stream(_, place, _) => place.shared.wire.has_settled(),
+            Carrier::Http1(_) => true,
+            Carrier::Http2 { slot, .. } => slot.connection.driver.has_settings(),
         }
     }
 
-    /// Resolves when the server has shown that it speaks the version, or the connection is over.
-    pub(super) async fn proof(&self) -> bool {
-        let Carrier::Stream(_, Place { shared, traffic }, _) = &self.carrier else {
+    /// Waits until the server has confirmed the version or the connection has ended; whether it was confirmed.
+    pub(super) async fn confirm_version(&self) -> bool {
+        let Carrier::Http2 { slot: StreamSlot { connection, state }, .. } = &self.carrier else {
             return true;
         };
         loop {
-            let change = traffic.changed.notified();
-            if shared.wire.has_settled() || shared.is_over() {
-                return shared.wire.has_settled();
+            let change = state.changed.notified();
+            if connection.driver.has_settings() || connection.is_closed() {
+                return connection.driver.has_settings();
             }
             change.await;
         }
     }
 
-    /// Sends the request and waits for the head of its response.
-    pub async fn send(&mut self, request: Request<Bytes>) -> Result<Response<()>, Broken> {
+    /// Sends the request and waits for the response head.
+    pub async fn send(&mut self, request: Request<Bytes>) -> Result<Response<()>, ExchangeError> {
         match &mut self.carrier {
-            Carrier::Whole(connection) => Ok(connection.send(request).await?),
-            Carrier::Stream(sender, _, body) => {
+            Carrier::Http1(connection) => Ok(connection.send(request).await?),
+            Carrier::Http2 { sender, body, .. } => {
                 let (head, incoming) = sender.send_request(request.map(Full::new)).await?.into_parts();
                 *body = Some(incoming);
                 Ok(Response::from_parts(head, ()))
@@ -119,12 +119,12 @@ impl Lease {
         }
     }
 
-    /// Hands on what arrives next of the response's body, in slices. Nothing is lost where it is given up.
-    pub async fn pull(&mut self, sink: &mut dyn FnMut(&[u8])) -> Result<ReadStatus, Broken> {
+    /// Passes the next bytes of the response body to `sink`, in slices. Cancelling loses no bytes.
+    pub async fn read_body(&mut self, sink: &mut dyn FnMut(&[u8])) -> Result<ReadStatus, ExchangeError> {
         match &mut self.carrier {
-            Carrier::Whole(connection) => Ok(connection.pull(sink).await?),
-            Carrier::Stream(_, _, None) => Ok(ReadStatus::End),
-            Carrier::Stream(_, _, Some(body)) => match body.frame().await {
+            Carrier::Http1(connection) => Ok(connection.read_body(sink).await?),
+            Carrier::Http2 { body: None, .. } => Ok(ReadStatus::End),
+            Carrier::Http2 { body: Some(body), .. } => match body.frame().await {
                 Some(frame) => {
                     if let Some(data) = frame?.data_ref() {
                         sink(data);
@@ -136,142 +136,147 @@ impl Lease {
         }
     }
 
-    /// Whether the response's body is known to have ended.
+    /// Whether the response body is known to be complete.
     pub fn is_done(&self) -> bool {
-        matches!(&self.carrier, Carrier::Whole(connection) if connection.is_done())
+        matches!(&self.carrier, Carrier::Http1(connection) if connection.is_done())
     }
 
-    /// Whether it is a connection that can carry another request.
+    /// Whether the connection can be returned to the pool for another request.
     pub(super) fn is_free(&self) -> bool {
-        matches!(&self.carrier, Carrier::Whole(connection) if connection.is_free())
+        matches!(&self.carrier, Carrier::Http1(connection) if connection.is_free())
     }
 
-    /// Whether it is one that the other side still holds open.
+    /// Whether the server still keeps the idle connection open.
     pub(super) fn is_open(&mut self) -> bool {
         match &mut self.carrier {
-            Carrier::Whole(connection) => connection.is_open(),
-            Carrier::Stream(..) => false,
+            Carrier::Http1(connection) => connection.is_open(),
+            Carrier::Http2 { .. } => false,
         }
     }
 }
 
-/// Requests that share a connection at the most, even where the server would take more: its reads are stamped one by one,
-/// and 100 is what RFC 9113 (section 6.5.2) asks servers to allow at least.
+/// Requests that share a connection at most, even if the server allows more: too many streams per read blur their timestamps,
+/// and RFC 9113 (section 6.5.2) recommends that servers allow at least 100.
 pub const STREAMS: usize = 100;
-/// What may be on its way to this side without its leave, on one stream and on all of a connection: more than a round
-/// trip's worth of any answer, so that no stream ever waits for a window.
+/// Flow-control windows: more than any response sends per round trip, so that no stream waits for a window update.
 const STREAM_WINDOW: u32 = 8 << 20;
 const CONNECTION_WINDOW: u32 = 64 << 20;
-/// Stands for the server's limit until its settings are here. No server can name it.
-const UNSETTLED: usize = usize::MAX - 1;
+/// Stream limit before the server's settings arrive: a value that no server can send.
+const NO_SETTINGS: usize = usize::MAX - 1;
 
-/// hyper's own tasks go where the requests are: the lane's thread.
+/// Runs hyper's tasks on the thread of the requests.
 #[derive(Clone, Copy)]
-struct Lane;
+struct LocalExecutor;
 
-impl<F: Future + 'static> Executor<F> for Lane {
+impl<F: Future + 'static> Executor<F> for LocalExecutor {
     fn execute(&self, task: F) {
         tokio::task::spawn_local(async move { drop(task.await) });
     }
 }
 
-type Carrying = http2::Connection<TokioIo<Box<dyn Transport>>, Full<Bytes>, Lane>;
+type Http2Connection = http2::Connection<TokioIo<Box<dyn Transport>>, Full<Bytes>, LocalExecutor>;
 
-/// A connection that takes several requests at a time. It closes when this and all leases on it are gone.
-pub(super) struct Shared {
+/// An HTTP/2 connection. It closes when this and all leases on it are dropped.
+pub(super) struct SharedConnection {
     pub sender: SendRequest<Full<Bytes>>,
-    pub stamp: Stamp,
-    pub heard: Stamp,
-    /// Its number among the connections of its pool.
+    pub socket_read: ReadTimestamp,
+    pub data_read: ReadTimestamp,
+    /// Sequence number among the connections of its pool.
     pub number: u64,
-    /// Requests on it now.
+    /// Current requests.
     pub streams: Cell<usize>,
-    pub wire: Rc<Wire>,
+    pub driver: Rc<Http2Driver>,
 }
 
-/// What carries a connection, and knows what its server allows.
-pub(super) struct Wire {
-    heard: Stamp,
-    settled: Cell<bool>,
-    /// None: over.
-    connection: RefCell<Option<Carrying>>,
+/// Drives the I/O of an HTTP/2 connection, and reads the limits of its server.
+pub(super) struct Http2Driver {
+    data_read: ReadTimestamp,
+    settings_arrived: Cell<bool>,
+    /// `None` after its end.
+    connection: RefCell<Option<Http2Connection>>,
 }
 
-impl Shared {
-    /// Speaks HTTP/2 on a new line. What drives it is a task of its own; `settled` is called when the server's settings
-    /// are here, or the connection is over without them.
-    pub async fn begin(line: OpenConnection, number: u64, settled: impl FnOnce(&Wire) + 'static) -> hyper::Result<Shared> {
-        let shaken = Builder::new(Lane)
+impl SharedConnection {
+    /// Starts HTTP/2 on a new connection, driven by a separate task. `on_settings` is called when the server's settings arrive
+    /// or the connection ends without them.
+    pub async fn start(
+        open: OpenConnection,
+        number: u64,
+        on_settings: impl FnOnce(&Http2Driver) + 'static,
+    ) -> hyper::Result<SharedConnection> {
+        let OpenConnection { transport, socket_read, data_read, .. } = open;
+        let (sender, connection) = Builder::new(LocalExecutor)
             .initial_stream_window_size(STREAM_WINDOW)
             .initial_connection_window_size(CONNECTION_WINDOW)
-            .initial_max_send_streams(UNSETTLED)
-            .handshake(TokioIo::new(line.transport))
-            .await;
-        let (sender, connection) = shaken?;
-        let OpenConnection { stamp, heard, .. } = line;
-        let connection = RefCell::new(Some(connection));
-        let wire = Rc::new(Wire { heard: heard.clone(), settled: Cell::new(false), connection });
-        tokio::task::spawn_local(wire.clone().carry(settled));
-        Ok(Shared { sender, stamp, heard, number, streams: Cell::new(0), wire })
+            .initial_max_send_streams(NO_SETTINGS)
+            .handshake(TokioIo::new(transport))
+            .await?;
+        let driver = Rc::new(Http2Driver {
+            data_read: data_read.clone(),
+            settings_arrived: Cell::new(false),
+            connection: RefCell::new(Some(connection)),
+        });
+        tokio::task::spawn_local(driver.clone().run(on_settings));
+        Ok(SharedConnection { sender, socket_read, data_read, number, streams: Cell::new(0), driver })
     }
 
-    /// Whether it takes no more requests.
-    pub fn is_over(&self) -> bool {
+    /// Whether it accepts no more requests.
+    pub fn is_closed(&self) -> bool {
         self.sender.is_closed()
     }
 }
 
-impl Wire {
-    async fn carry(self: Rc<Wire>, settled: impl FnOnce(&Wire)) {
-        let over = self.drive();
-        tokio::pin!(over);
-        let early = tokio::select! {
-            () = &mut over => true,
-            () = self.settling() => false,
+impl Http2Driver {
+    async fn run(self: Rc<Http2Driver>, on_settings: impl FnOnce(&Http2Driver)) {
+        let drive = self.drive();
+        tokio::pin!(drive);
+        let ended = tokio::select! {
+            () = &mut drive => true,
+            () = self.wait_for_settings() => false,
         };
-        settled(&self);
-        if !early {
-            over.await;
+        on_settings(&self);
+        if !ended {
+            drive.await;
         }
     }
 
-    /// Carries the connection to its end. What ends it is seen by the requests on it.
+    /// Drives the connection to its end. Its requests see the cause.
     async fn drive(&self) {
         poll_fn(|cx| match self.connection.borrow_mut().as_mut() {
             Some(connection) => Pin::new(connection).poll(cx).map(drop),
             None => Poll::Ready(()),
         })
         .await;
-        self.has_settled();
-        // Its requests and its sender learn of the end when it is dropped.
+        // Remembered, since the limit cannot be read from a dropped connection.
+        self.has_settings();
+        // Dropping the connection notifies its requests and its sender.
         drop(self.connection.take());
     }
 
-    /// Resolves when the server's settings are here.
-    async fn settling(&self) {
+    async fn wait_for_settings(&self) {
         loop {
-            let arrival = self.heard.arrival();
-            if self.has_settled() {
+            let arrival = self.data_read.arrival();
+            if self.has_settings() {
                 return;
             }
             arrival.await;
         }
     }
 
-    /// Whether the server's settings are here, or were before the end: whether it speaks HTTP/2 at all.
-    pub fn has_settled(&self) -> bool {
-        if !self.settled.get() {
-            self.settled.set(self.allowed().is_some_and(|allowed| allowed != UNSETTLED));
+    /// Whether the server's settings have arrived, which proves that it supports HTTP/2.
+    pub fn has_settings(&self) -> bool {
+        if !self.settings_arrived.get() {
+            self.settings_arrived.set(self.max_streams().is_some_and(|streams| streams != NO_SETTINGS));
         }
-        self.settled.get()
+        self.settings_arrived.get()
     }
 
-    /// Requests that may share it now; none before the server's settings are here.
+    /// Requests that may share the connection now; 0 before the server's settings arrive.
     pub fn limit(&self) -> usize {
-        self.allowed().filter(|allowed| *allowed != UNSETTLED).map_or(0, |allowed| allowed.min(STREAMS))
+        self.max_streams().filter(|streams| *streams != NO_SETTINGS).map_or(0, |streams| streams.min(STREAMS))
     }
 
-    fn allowed(&self) -> Option<usize> {
+    fn max_streams(&self) -> Option<usize> {
         self.connection.borrow().as_ref().map(http2::Connection::current_max_send_streams)
     }
 }

@@ -1,7 +1,7 @@
-//! A server under management, as the tool holds it.
+//! The handle of a managed server in the process that runs the scenario.
 
-use super::{HARD, Order, ServerError, Word, instant, log};
-use crate::server::supervisor::{descendants, lives, signal};
+use super::{KILL_WAIT, Order, ServerError, SupervisorEvent, instant, log};
+use crate::server::supervisor::{descendants, is_running, signal};
 use rustix::process::{Pid, Signal, kill_process_group};
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::process::CommandExt;
@@ -11,34 +11,34 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::sync::watch;
 
-/// A guard that says nothing for so long once it was asked to start a server is broken.
-const PATIENCE: Duration = Duration::from_secs(30);
-/// The switch is looked at this often while a server ends.
-const LOOK: Duration = Duration::from_millis(20);
-/// What a guard may take beyond what the server may.
-const SLACK: Duration = Duration::from_secs(2);
+/// Time limit for the supervisor to report that it started the server.
+const START_TIMEOUT: Duration = Duration::from_secs(30);
+/// Interval between checks while a server stops.
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
+/// Time that the supervisor may take in addition to the server.
+const SUPERVISOR_SLACK: Duration = Duration::from_secs(2);
 
-/// How a server ended, and when.
+/// How and when a server exited.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Ended {
     /// `exit status 1`, `signal 9`.
     pub how: String,
-    /// When the system told of it.
+    /// When the supervisor noticed it.
     pub at: Instant,
 }
 
-/// What has to be done when the server ends.
-type Act = Box<dyn FnOnce() + Send>;
+/// Runs when the server exits.
+type ExitHook = Box<dyn FnOnce() + Send>;
 
-/// What the guard has said so far.
+/// What the supervisor has reported so far.
 #[derive(Default)]
 struct State {
-    /// The server's process id, when the system was asked for it, and when it was there.
+    /// Process id, and the times before and after the process was started.
     spawned: Option<(u32, Instant, Instant)>,
     failed: Option<String>,
-    /// Nothing more comes.
-    over: bool,
-    act: Option<Act>,
+    /// The supervisor has exited.
+    finished: bool,
+    exit_hook: Option<ExitHook>,
 }
 
 struct Shared {
@@ -53,52 +53,53 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits until `done`, but no longer than that; whether it came to it.
-    fn wait(&self, longest: Duration, done: impl Fn(&State) -> bool) -> bool {
+    /// Waits until `done`, up to a limit; returns whether it is done.
+    fn wait(&self, limit: Duration, done: impl Fn(&State) -> bool) -> bool {
         let (state, _) =
-            self.changed.wait_timeout_while(self.lock(), longest, |state| !done(state)).unwrap_or_else(PoisonError::into_inner);
+            self.changed.wait_timeout_while(self.lock(), limit, |state| !done(state)).unwrap_or_else(PoisonError::into_inner);
         done(&state)
     }
 
-    fn change(&self, act: impl FnOnce(&mut State)) {
-        act(&mut self.lock());
+    fn update(&self, change: impl FnOnce(&mut State)) {
+        change(&mut self.lock());
         self.changed.notify_all();
     }
 
-    /// Notes how the server ended, the first time.
-    fn end(&self, ended: Ended) {
+    /// Records the exit of the server, once, and runs the hook.
+    fn record_exit(&self, ended: Ended) {
         let first = self.ended.send_if_modified(|known| known.is_none() && known.replace(ended).is_none());
-        if let Some(act) = self.lock().act.take().filter(|_| first) {
-            act();
+        if let Some(hook) = self.lock().exit_hook.take().filter(|_| first) {
+            hook();
         }
     }
 }
 
-/// A server that runs, or has run; it is stopped when this is dropped.
+/// A managed server; dropping it stops the server.
 pub struct Server {
-    guard: Child,
+    supervisor: Child,
     orders: Option<ChildStdin>,
     shared: Arc<Shared>,
     log: PathBuf,
-    /// Its process id.
+    /// Process id.
     pub pid: u32,
-    /// When the system was asked for its process.
+    /// When the process was requested from the system.
     pub asked: Instant,
-    /// How long that took.
+    /// How long the system took to create it.
     pub spawned: Duration,
 }
 
 impl Server {
-    /// Starts it under a guard, which is the program `tool` with the argument `guard`. Its log begins empty.
+    /// Starts a server under a supervisor, which is the program `tool` with the argument `guard`. The log is emptied.
     ///
     /// # Errors
-    /// Neither guard nor server, or no log.
+    /// The log, the supervisor or the server cannot be created.
     pub fn start(tool: &Path, order: &Order) -> Result<Server, ServerError> {
-        log::begin(&order.log).map_err(|source| ServerError::Log { path: order.log.clone(), source })?;
+        log::create(&order.log).map_err(|source| ServerError::Log { path: order.log.clone(), source })?;
         let mut command = Command::new(tool);
         command.arg0("llmscen").arg("guard").stdin(Stdio::piped()).stdout(Stdio::piped()).process_group(0);
-        let mut guard = command.spawn().map_err(ServerError::Guard)?;
-        let (orders, words) = (guard.stdin.take(), guard.stdout.take());
+        let mut supervisor = command.spawn().map_err(ServerError::Supervisor)?;
+        let orders = supervisor.stdin.take();
+        let events = supervisor.stdout.take();
         let shared = Arc::new(Shared {
             state: Mutex::default(),
             changed: Condvar::new(),
@@ -107,94 +108,102 @@ impl Server {
         });
         let now = Instant::now();
         let log = order.log.clone();
-        let mut server = Server { guard, orders, shared, log, pid: 0, asked: now, spawned: Duration::ZERO };
-        let line = serde_json::to_string(order).map_err(|error| ServerError::Guard(error.into()))?;
-        server.order(&line).map_err(ServerError::Guard)?;
-        let (shared, words) = (server.shared.clone(), words.ok_or_else(|| ServerError::Guard(std::io::ErrorKind::Other.into()))?);
-        let listen = move || listen(words, &shared);
-        std::thread::Builder::new().name("server".into()).spawn(listen).map_err(ServerError::Guard)?;
-        let told = |state: &State| state.spawned.is_some() || state.failed.is_some() || state.over;
-        server.shared.wait(PATIENCE, told);
+        let mut server = Server { supervisor, orders, shared, log, pid: 0, asked: now, spawned: Duration::ZERO };
+        let line = serde_json::to_string(order).map_err(|error| ServerError::Supervisor(error.into()))?;
+        server.send_order(&line).map_err(ServerError::Supervisor)?;
+        let shared = server.shared.clone();
+        let events = events.ok_or_else(|| ServerError::Supervisor(std::io::ErrorKind::Other.into()))?;
+        let listen = move || receive_events(events, &shared);
+        std::thread::Builder::new().name("server".into()).spawn(listen).map_err(ServerError::Supervisor)?;
+        let started = |state: &State| state.spawned.is_some() || state.failed.is_some() || state.finished;
+        server.shared.wait(START_TIMEOUT, started);
         let (spawned, failed) = {
             let mut state = server.shared.lock();
             (state.spawned, state.failed.take())
         };
         let Some((pid, asked, at)) = spawned else {
             let program = order.command.first().cloned().unwrap_or_default();
-            return Err(ServerError::Start { program, why: failed.unwrap_or_else(|| "its guard did not answer".to_owned()) });
+            return Err(ServerError::Start {
+                program,
+                why: failed.unwrap_or_else(|| "its supervisor did not respond".to_owned()),
+            });
         };
-        (server.pid, server.asked, server.spawned) = (pid, asked, at.saturating_duration_since(asked));
+        server.pid = pid;
+        server.asked = asked;
+        server.spawned = at.saturating_duration_since(asked);
         Ok(server)
     }
 
-    fn order(&mut self, line: &str) -> std::io::Result<()> {
+    fn send_order(&mut self, line: &str) -> std::io::Result<()> {
         match &mut self.orders {
             Some(orders) => writeln!(orders, "{line}").and_then(|()| orders.flush()),
             None => Ok(()),
         }
     }
 
-    /// The process that watches over it: parent of whatever has lost its own below it.
-    pub fn guard(&self) -> u32 {
-        self.guard.id()
+    /// Process id of the supervisor, which is the parent of orphaned descendants of the server.
+    pub fn supervisor_pid(&self) -> u32 {
+        self.supervisor.id()
     }
 
-    /// Its log.
+    /// The log file.
     pub fn log(&self) -> &Path {
         &self.log
     }
 
-    /// How it ended, if it did.
+    /// How the server exited, if it did.
     pub fn ended(&self) -> Option<Ended> {
         self.shared.ended.borrow().clone()
     }
 
-    /// Resolves when it has ended.
-    pub async fn over(&self) -> Ended {
+    /// Resolves when the server has exited.
+    pub async fn exited(&self) -> Ended {
         // The sender lives in self, so the wait cannot fail.
         let mut ended = self.shared.ended.subscribe();
-        match ended.wait_for(Option::is_some).await.map(|own| own.clone()) {
+        match ended.wait_for(Option::is_some).await.map(|ended| ended.clone()) {
             Ok(Some(ended)) => ended,
             _ => std::future::pending().await,
         }
     }
 
-    /// Has something done when it ends, at once where it has; in place of what was to be done before.
-    pub fn on_end(&self, act: impl FnOnce() + Send + 'static) {
+    /// Runs `hook` when the server exits, or at once if it has. It replaces the previous hook.
+    pub fn on_end(&self, hook: impl FnOnce() + Send + 'static) {
         let mut state = self.shared.lock();
         if self.shared.ended.borrow().is_none() {
-            state.act = Some(Box::new(act));
+            state.exit_hook = Some(Box::new(hook));
             return;
         }
         drop(state);
-        act();
+        hook();
     }
 
-    /// Stops it with all that it started: asked to end, killed after its grace, or when there is a `hurry`. No process is left,
-    /// but for what not even SIGKILL ends within seconds: the ids of those.
+    /// Stops the server and its descendants: SIGTERM first, SIGKILL after the grace time or once `hurry` returns true. Returns
+    /// the processes that survived SIGKILL.
     pub fn stop(mut self, hurry: &dyn Fn() -> bool) -> Vec<u32> {
         self.finish(hurry)
     }
 
     fn finish(&mut self, hurry: &dyn Fn() -> bool) -> Vec<u32> {
-        // A guard that is gone hears nothing, and whoever listens to it knows.
-        let _ = self.order("stop");
-        let (began, longest, mut hurried) = (Instant::now(), self.shared.grace + HARD + SLACK, false);
-        while !self.shared.wait(LOOK, |state| state.over) && began.elapsed() < longest {
+        // If the supervisor is gone, `receive_events` stops the server instead.
+        let _ = self.send_order("stop");
+        let began = Instant::now();
+        let limit = self.shared.grace + KILL_WAIT + SUPERVISOR_SLACK;
+        let mut hurried = false;
+        while !self.shared.wait(POLL_INTERVAL, |state| state.finished) && began.elapsed() < limit {
             if !hurried && hurry() {
                 hurried = true;
-                let _ = self.order("kill");
+                let _ = self.send_order("kill");
             }
         }
         self.orders = None;
         let mut left = Vec::new();
-        if !self.shared.lock().over {
-            // Whatever holds the guard: its own kind of end is the one that works.
-            let _ = self.guard.kill();
-            left = end_by_hand(self.pid, Duration::ZERO);
+        if !self.shared.lock().finished {
+            // The supervisor hangs.
+            let _ = self.supervisor.kill();
+            left = stop_without_supervisor(self.pid, Duration::ZERO);
         }
-        let _ = self.guard.wait();
-        left.retain(|pid| lives(*pid));
+        let _ = self.supervisor.wait();
+        left.retain(|pid| is_running(*pid));
         left
     }
 }
@@ -207,51 +216,51 @@ impl Drop for Server {
     }
 }
 
-/// Hears what the guard says, until it says no more.
-fn listen(words: ChildStdout, shared: &Shared) {
-    let mut left = None;
-    for line in BufReader::new(words).lines().map_while(Result::ok) {
+/// Processes the events of the supervisor until it exits.
+fn receive_events(events: ChildStdout, shared: &Shared) {
+    let mut stopped = false;
+    for line in BufReader::new(events).lines().map_while(Result::ok) {
         match serde_json::from_str(&line) {
-            Ok(Word::Spawned { pid, asked_ns, at_ns }) => {
-                shared.change(|state| state.spawned = Some((pid, instant(asked_ns), instant(at_ns))));
+            Ok(SupervisorEvent::Spawned { pid, asked_ns, at_ns }) => {
+                shared.update(|state| state.spawned = Some((pid, instant(asked_ns), instant(at_ns))));
             }
-            Ok(Word::Failed { why }) => {
-                left = Some(());
-                shared.change(|state| state.failed = Some(why));
+            Ok(SupervisorEvent::Failed { why }) => {
+                stopped = true;
+                shared.update(|state| state.failed = Some(why));
             }
-            Ok(Word::Exited { how, at_ns }) => shared.end(Ended { how, at: instant(at_ns) }),
-            Ok(Word::Left { .. }) => left = Some(()),
+            Ok(SupervisorEvent::Exited { how, at_ns }) => shared.record_exit(Ended { how, at: instant(at_ns) }),
+            Ok(SupervisorEvent::Left { .. }) => stopped = true,
             Err(_) => {}
         }
     }
     let spawned = shared.lock().spawned;
-    if let Some((pid, ..)) = spawned.filter(|_| left.is_none()) {
-        // The guard was killed: what it would have done is done from here.
-        shared.end(Ended { how: "the process that watched over it was killed".to_owned(), at: Instant::now() });
-        end_by_hand(pid, shared.grace);
+    if let Some((pid, ..)) = spawned.filter(|_| !stopped) {
+        // The supervisor was killed, so the server is stopped here.
+        shared.record_exit(Ended { how: "its supervisor process was killed".to_owned(), at: Instant::now() });
+        stop_without_supervisor(pid, shared.grace);
     }
-    shared.change(|state| state.over = true);
+    shared.update(|state| state.finished = true);
 }
 
-/// Ends a server and what stands below it without its guard; what has no parent there any more is beyond reach. The ids of those
-/// that are left.
-fn end_by_hand(pid: u32, grace: Duration) -> Vec<u32> {
+/// Stops a server and its descendants without the supervisor; orphaned descendants are not found. Returns the processes that are
+/// left.
+fn stop_without_supervisor(pid: u32, grace: Duration) -> Vec<u32> {
     let Some(group) = i32::try_from(pid).ok().and_then(Pid::from_raw) else { return Vec::new() };
-    let mut all = descendants(pid);
-    all.insert(pid);
+    let mut pids = descendants(pid);
+    pids.insert(pid);
     let began = Instant::now();
-    let mut asked = false;
+    let mut terminated = false;
     loop {
-        all.extend(all.iter().flat_map(|pid| descendants(*pid)).collect::<Vec<_>>());
-        all.retain(|pid| lives(*pid));
-        if all.is_empty() || began.elapsed() >= grace + HARD {
-            return all.into_iter().collect();
+        pids.extend(pids.iter().flat_map(|pid| descendants(*pid)).collect::<Vec<_>>());
+        pids.retain(|pid| is_running(*pid));
+        if pids.is_empty() || began.elapsed() >= grace + KILL_WAIT {
+            return pids.into_iter().collect();
         }
-        let which = if began.elapsed() >= grace { Signal::KILL } else { Signal::TERM };
-        if which == Signal::KILL || !std::mem::replace(&mut asked, true) {
-            let _ = kill_process_group(group, which);
-            signal(all.iter().copied(), which);
+        let stop_signal = if began.elapsed() >= grace { Signal::KILL } else { Signal::TERM };
+        if stop_signal == Signal::KILL || !std::mem::replace(&mut terminated, true) {
+            let _ = kill_process_group(group, stop_signal);
+            signal(pids.iter().copied(), stop_signal);
         }
-        std::thread::sleep(LOOK);
+        std::thread::sleep(POLL_INTERVAL);
     }
 }

@@ -1,10 +1,10 @@
-//! When a server is ready: its port, its URL, its log.
+//! Readiness of a managed server: its port, a URL, or its log.
 
-use super::log::Watch;
+use super::log::LogSearch;
 use super::{Ended, Server};
+use crate::ClientError;
 use crate::clock::Clock;
 use crate::connect::{Dialer, host_and_port};
-use crate::error::EngineError;
 use crate::route::Route;
 use llmscen_core::server::Readiness;
 use llmscen_core::target::{HttpVersion, Tls};
@@ -14,95 +14,95 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::{sleep, timeout};
 
-/// Between two looks, at first: a small server is there within milliseconds.
-const FIRST: Duration = Duration::from_millis(5);
-/// Between two looks at a port or a log at the most.
-const LONGEST: Duration = Duration::from_millis(50);
-/// One attempt may take so long.
-const ATTEMPT: Duration = Duration::from_secs(5);
-/// A port that is not open once a server is ready is waited for so long: a log may say so too early.
-const LAST: Duration = Duration::from_secs(1);
+/// First interval between checks: a small server is ready within milliseconds.
+const MIN_INTERVAL: Duration = Duration::from_millis(5);
+/// Longest interval between checks of a port or a log.
+const MAX_INTERVAL: Duration = Duration::from_millis(50);
+/// Time limit of one attempt.
+const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(5);
+/// Time limit for the port to open after the server is ready: a log line may come too early.
+const PORT_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// What a server is waited for.
+/// How readiness is checked.
 pub struct ReadinessProbe<'a> {
-    /// When it is ready.
+    /// The condition.
     pub readiness: &'a Readiness,
-    /// Where requests will be posted to.
+    /// Target URL of the requests.
     pub url: &'a str,
     /// How certificates are checked.
     pub tls: &'a Tls,
-    /// How often a URL is asked.
+    /// Interval between requests to a readiness URL.
     pub interval: Duration,
-    /// How long all of it may take.
+    /// Total time limit.
     pub timeout: Duration,
 }
 
-/// When a server came to what, from the instant at which its process was asked for.
+/// Startup times of a server, since its process was requested.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ReadyTimes {
-    /// Its port took a connection.
+    /// Until its port accepted a connection.
     pub port_open: Option<Duration>,
-    /// It was ready.
+    /// Until it was ready.
     pub ready: Duration,
 }
 
-/// Why it did not.
+/// Why a server is not ready.
 #[derive(Clone, Debug, PartialEq)]
 pub enum NotReady {
-    /// It ended.
+    /// It exited.
     Ended(Ended),
-    /// The time was up: what was waited for, and what came instead.
-    Late(String),
+    /// Timeout: the condition, and what was observed instead.
+    Timeout(String),
 }
 
-/// The addresses at which the server will listen and something does already.
+/// An address of the server at which another process listens already.
 ///
 /// # Errors
-/// A URL that is none.
-pub async fn answers(probe: &ReadinessProbe<'_>) -> Result<Option<String>, EngineError> {
+/// An invalid URL.
+pub async fn answers(probe: &ReadinessProbe<'_>) -> Result<Option<String>, ClientError> {
     let urls = [Some(probe.url), if let Readiness::Url(url) = probe.readiness { Some(url.as_str()) } else { None }];
     for url in urls.into_iter().flatten() {
-        let (host, port) = place(url, probe.tls)?;
-        if open(&host, port).await {
+        let (host, port) = parse_address(url, probe.tls)?;
+        if is_open(&host, port).await {
             return Ok(Some(format!("{host}:{port}")));
         }
     }
     Ok(None)
 }
 
-/// Waits until the server is ready, has ended, or has had its time; `beat` is told of each look.
+/// Waits until the server is ready, has exited, or the time limit is reached; `on_check` is called after each check.
 ///
 /// # Errors
-/// A URL that is none; and inside: why it is not ready.
+/// An invalid URL; the inner result states why the server is not ready.
 pub async fn ready(
     server: &Server,
     probe: &ReadinessProbe<'_>,
-    beat: &dyn Fn(),
-) -> Result<Result<ReadyTimes, NotReady>, EngineError> {
+    on_check: &dyn Fn(),
+) -> Result<Result<ReadyTimes, NotReady>, ClientError> {
     let mut check = match probe.readiness {
         Readiness::Url(url) => ReadinessCheck::Url(Route::new(url, probe.tls, &BTreeMap::new())?),
-        Readiness::Log(text) => ReadinessCheck::Log(Watch::new(server.log(), text), text),
+        Readiness::Log(text) => ReadinessCheck::Log(LogSearch::new(server.log(), text), text),
     };
-    let (host, port) = place(probe.url, probe.tls)?;
+    let (host, port) = parse_address(probe.url, probe.tls)?;
     let port_opens = async {
-        let mut step = FIRST;
-        while !open(&host, port).await {
-            beat();
-            pause(&mut step, LONGEST).await;
+        let mut interval = MIN_INTERVAL;
+        while !is_open(&host, port).await {
+            on_check();
+            pause(&mut interval, MAX_INTERVAL).await;
         }
         server.asked.elapsed()
     };
-    let mut said = String::from("nothing answered");
+    let mut last_error = String::from("no response");
     let gets_ready = async {
-        let longest = if matches!(check, ReadinessCheck::Url(_)) { probe.interval.max(FIRST) } else { LONGEST };
-        let mut step = FIRST;
+        let max_interval = if matches!(check, ReadinessCheck::Url(_)) { probe.interval.max(MIN_INTERVAL) } else { MAX_INTERVAL };
+        let mut interval = MIN_INTERVAL;
         loop {
-            match check.look().await {
+            match check.run().await {
                 Ok(()) => return server.asked.elapsed(),
-                Err(why) => said = why,
+                Err(why) => last_error = why,
             }
-            beat();
-            pause(&mut step, longest).await;
+            on_check();
+            pause(&mut interval, max_interval).await;
         }
     };
     let both = async {
@@ -116,82 +116,82 @@ pub async fn ready(
             }
         };
         if port_open.is_none() {
-            port_open = timeout(LAST, port_opens).await.ok();
+            port_open = timeout(PORT_TIMEOUT, port_opens).await.ok();
         }
         ReadyTimes { port_open, ready }
     };
-    let came = tokio::select! {
+    let result = tokio::select! {
         biased;
-        ended = server.over() => Err(NotReady::Ended(ended)),
-        came = timeout(probe.timeout.saturating_sub(server.asked.elapsed()), both) => came.map_err(|_| NotReady::Late(String::new())),
+        ended = server.exited() => Err(NotReady::Ended(ended)),
+        times = timeout(probe.timeout.saturating_sub(server.asked.elapsed()), both) => times.map_err(|_| NotReady::Timeout(String::new())),
     };
-    Ok(came.map_err(|not| if let NotReady::Late(_) = not { NotReady::Late(check.waited_for(&said)) } else { not }))
+    Ok(result.map_err(|why| if let NotReady::Timeout(_) = why { NotReady::Timeout(check.describe(&last_error)) } else { why }))
 }
 
-/// Waits, longer each time.
-async fn pause(step: &mut Duration, longest: Duration) {
-    sleep(*step).await;
-    *step = (*step * 3 / 2).min(longest);
+/// Waits for `interval`, and increases it.
+async fn pause(interval: &mut Duration, max: Duration) {
+    sleep(*interval).await;
+    *interval = (*interval * 3 / 2).min(max);
 }
 
-/// How it is seen that a server is ready.
 enum ReadinessCheck<'a> {
     Url(Route),
-    Log(Watch, &'a str),
+    Log(LogSearch, &'a str),
 }
 
 impl ReadinessCheck<'_> {
-    async fn look(&mut self) -> Result<(), String> {
+    async fn run(&mut self) -> Result<(), String> {
         match self {
-            ReadinessCheck::Log(watch, _) => watch.found().then_some(()).ok_or_else(String::new),
-            ReadinessCheck::Url(route) => match timeout(ATTEMPT, status(route)).await {
+            ReadinessCheck::Log(search, _) => search.found().then_some(()).ok_or_else(String::new),
+            ReadinessCheck::Url(route) => match timeout(ATTEMPT_TIMEOUT, get_status(route)).await {
                 Ok(Ok(200..=299)) => Ok(()),
-                Ok(Ok(status)) => Err(format!("the last answer was status {status}")),
+                Ok(Ok(status)) => Err(format!("the last status was {status}")),
                 Ok(Err(why)) => Err(why),
-                Err(_) => Err(format!("the last answer took longer than {} s", ATTEMPT.as_secs())),
+                Err(_) => Err(format!("the last response took longer than {} s", ATTEMPT_TIMEOUT.as_secs())),
             },
         }
     }
 
-    fn waited_for(&self, said: &str) -> String {
+    /// The condition and the last error.
+    fn describe(&self, last_error: &str) -> String {
         match self {
             ReadinessCheck::Url(route) => {
                 let uri = &route.uri;
                 let (host, port) = host_and_port(uri);
                 format!(
-                    "a GET of {}://{host}:{port}{} found no status of 200 to 299, {said}",
+                    "GET {}://{host}:{port}{} returned no status from 200 to 299 ({last_error})",
                     uri.scheme_str().unwrap_or("http"),
                     uri.path()
                 )
             }
-            ReadinessCheck::Log(_, text) => format!("its log never held `{text}`"),
+            ReadinessCheck::Log(_, text) => format!("`{text}` did not appear in its log"),
         }
     }
 }
 
-fn place(url: &str, tls: &Tls) -> Result<(String, u16), EngineError> {
+fn parse_address(url: &str, tls: &Tls) -> Result<(String, u16), ClientError> {
     Ok(host_and_port(&Route::new(url, tls, &BTreeMap::new())?.uri))
 }
 
-/// Whether a connection is taken there; nothing is sent on it.
-async fn open(host: &str, port: u16) -> bool {
-    matches!(timeout(ATTEMPT, TcpStream::connect((host, port))).await, Ok(Ok(_)))
+/// Whether the address accepts a connection; nothing is sent on it.
+async fn is_open(host: &str, port: u16) -> bool {
+    matches!(timeout(ATTEMPT_TIMEOUT, TcpStream::connect((host, port))).await, Ok(Ok(_)))
 }
 
-/// The status of a GET.
-async fn status(route: &Route) -> Result<u16, String> {
+/// The status of a GET request.
+async fn get_status(route: &Route) -> Result<u16, String> {
     let dialer = Dialer::new(route.clone(), HttpVersion::Http1, Clock::starting(Instant::now()));
-    let mut line = dialer.dial().await.map_err(|failure| format!("the last attempt: {}", failure.message))?;
+    let mut connection = dialer.dial().await.map_err(|failure| format!("the last attempt: {}", failure.message))?;
     let uri = &route.uri;
     let path = uri.path_and_query().map_or("/", |path| path.as_str());
     let host = uri.authority().map_or("", |authority| authority.as_str().rsplit('@').next().unwrap_or_default());
     let request = format!("GET {path} HTTP/1.1\r\nHost: {host}\r\nAccept: */*\r\nConnection: close\r\n\r\n");
     let broken = |error: std::io::Error| format!("the last attempt: {error}");
-    line.transport.write_all(request.as_bytes()).await.map_err(broken)?;
-    line.transport.flush().await.map_err(broken)?;
+    connection.transport.write_all(request.as_bytes()).await.map_err(broken)?;
+    connection.transport.flush().await.map_err(broken)?;
     let mut head = [0; 12];
-    line.transport.read_exact(&mut head).await.map_err(broken)?;
+    connection.transport.read_exact(&mut head).await.map_err(broken)?;
     // "HTTP/1.1 200"
     let code = std::str::from_utf8(&head).ok().and_then(|text| text.strip_prefix("HTTP/1.")?.get(2..)?.parse().ok());
-    code.ok_or_else(|| "what answers there speaks no HTTP".to_owned())
+    code.ok_or_else(|| "the response is not HTTP".to_owned())
 }
