@@ -186,8 +186,8 @@ mod tests {
     fn what_stays_the_same_is_hardly_ever_told_to_change() {
         for (phi, n, times) in [(0.0, 100, 200), (0.5, 200, 200), (0.9, 1600, 40)] {
             let told: Vec<Repeat> = (0..times).map(|seed| seen(waits(5, n, phi, 0.0, 0.0, seed), &[1.0; 5]).remove(0)).collect();
-            let within = told.iter().filter(|one| one.over_time.is_some_and(|change| change.p_value <= Repeat::SURE.1)).count();
-            let between = told.iter().filter(|one| one.over_rounds.unwrap().p_value <= Repeat::SURE.0).count();
+            let within = told.iter().filter(|one| one.over_time.is_some_and(|change| change.p_value <= Repeat::MAX_TIME_P_VALUE)).count();
+            let between = told.iter().filter(|one| one.over_rounds.unwrap().p_value <= Repeat::MAX_ROUND_P_VALUE).count();
             // Nominally 2 and 3 of 200; what is told must besides be a change of 2 %.
             assert!(within <= 6 && between <= 8, "{within} and {between} of {times} at phi {phi}");
             assert!(told.iter().filter(|one| one.over_time.is_some()).count() as u64 > times * 3 / 4, "the test is made");

@@ -201,9 +201,7 @@ impl Baseline {
     pub fn level(&self, level: f64) -> Option<usize> {
         self.confidences.iter().position(|own| *own >= level - 1e-9)
     }
-}
 
-impl Baseline {
     /// An inconsistency that no measured baseline can have, as an error message.
     pub fn flaw(&self) -> Option<String> {
         let levels = &self.confidences;
@@ -327,47 +325,44 @@ impl Baseline {
     /// Adds the runs of `added`, without duplicates, and keeps the newest [`KEPT`] by start time, oldest first. The cases are
     /// those of `added`, whose plan is the current one.
     pub fn with(&self, added: Baseline) -> Baseline {
-        let known = |run: &&BaselineRun| added.runs.iter().all(|own| own.run_id != run.run_id);
-        let mut runs: Vec<BaselineRun> = self.runs.iter().filter(known).chain(&added.runs).cloned().collect();
+        let is_new = |run: &&BaselineRun| added.runs.iter().all(|other| other.run_id != run.run_id);
+        let mut runs: Vec<BaselineRun> = self.runs.iter().filter(is_new).chain(&added.runs).cloned().collect();
         runs.sort_by(|a, b| a.started_at.cmp(&b.started_at));
         runs.drain(..runs.len().saturating_sub(KEPT));
-        let cases = added.cases.iter().map(|case| {
-            let old = self.cases.iter().find(|own| own.labels == case.labels);
-            joined((self, old), (&added, case), &runs)
-        });
-        let cases = cases.collect();
+        let cases = added.cases.iter().map(|case| self.merge_case(&added, case, &runs)).collect();
         Baseline { name: added.name.clone(), plan: added.plan.clone(), confidences: added.confidences.clone(), runs, cases }
     }
-}
 
-/// Merges the values of one case over `runs`, in the order of the added case.
-fn joined(
-    (old, before): (&Baseline, Option<&BaselineCase>),
-    (added, case): (&Baseline, &BaselineCase),
-    runs: &[BaselineRun],
-) -> BaselineCase {
-    let value = |of: &Baseline, figure: Option<&Figure>, run: &BaselineRun| {
-        let place = of.runs.iter().position(|own| own.run_id == run.run_id)?;
-        figure?.runs.get(place).copied().flatten()
-    };
-    let window = before.and_then(|before| before.figure(Metric::ThroughputWindow.name()));
-    let figure = |name: &str, own: Option<&Figure>| {
-        let past = before.and_then(|before| before.figure(name));
-        // Throughputs of earlier versions include the drain and are not comparable.
-        let windowed = Metric::WINDOWED.iter().any(|metric| metric.name() == name);
-        let same = |run: &BaselineRun| !windowed || value(old, window, run).is_some();
-        let of = |run: &BaselineRun| value(added, own, run).or_else(|| value(old, past, run).filter(|_| same(run)));
-        let values: Vec<Option<f64>> = runs.iter().map(of).collect();
-        let last = runs.iter().zip(&values).rev().find(|(_, value)| value.is_some()).map(|(run, _)| run)?;
-        let newest = if value(added, own, last).is_some() { own } else { past };
-        newest.map(|newest| (name.to_owned(), Figure { runs: values, ..newest.clone() }))
-    };
-    let now = case.metrics.iter().filter_map(|(name, own)| figure(name, Some(own)));
-    let gone = before.iter().flat_map(|before| &before.metrics).filter(|(name, _)| case.figure(name).is_none());
-    let metrics = now.chain(gone.filter_map(|(name, _)| figure(name, None))).collect();
-    let newest = runs.last().is_some_and(|last| added.runs.iter().any(|own| own.run_id == last.run_id));
-    let counts = before.filter(|_| !newest).unwrap_or(case);
-    BaselineCase { metrics, ..counts.clone() }
+    /// Merges the values of `case`, one of `added`, with those of this baseline, over `runs` and in the order of `case`.
+    fn merge_case(&self, added: &Baseline, case: &BaselineCase, runs: &[BaselineRun]) -> BaselineCase {
+        let old_case = self.cases.iter().find(|old| old.labels == case.labels);
+        let old_window = old_case.and_then(|old| old.figure(Metric::ThroughputWindow.name()));
+        let merge = |name: &str, new: Option<&Figure>| {
+            let old = old_case.and_then(|case| case.figure(name));
+            // Throughputs of earlier versions include the drain and are not comparable.
+            let windowed = Metric::WINDOWED.iter().any(|metric| metric.name() == name);
+            let comparable = |run: &BaselineRun| !windowed || self.value_in_run(old_window, run).is_some();
+            let value = |run: &BaselineRun| {
+                added.value_in_run(new, run).or_else(|| self.value_in_run(old, run).filter(|_| comparable(run)))
+            };
+            let values: Vec<Option<f64>> = runs.iter().map(value).collect();
+            let last = runs.iter().zip(&values).rev().find(|(_, value)| value.is_some()).map(|(run, _)| run)?;
+            let newest = if added.value_in_run(new, last).is_some() { new } else { old };
+            newest.map(|newest| (name.to_owned(), Figure { runs: values, ..newest.clone() }))
+        };
+        let current = case.metrics.iter().filter_map(|(name, figure)| merge(name, Some(figure)));
+        let dropped = old_case.iter().flat_map(|old| &old.metrics).filter(|(name, _)| case.figure(name).is_none());
+        let metrics = current.chain(dropped.filter_map(|(name, _)| merge(name, None))).collect();
+        let newest_is_added = runs.last().is_some_and(|last| added.runs.iter().any(|run| run.run_id == last.run_id));
+        let counts = old_case.filter(|_| !newest_is_added).unwrap_or(case);
+        BaselineCase { metrics, ..counts.clone() }
+    }
+
+    /// The value of a figure of this baseline in one of its runs.
+    fn value_in_run(&self, figure: Option<&Figure>, run: &BaselineRun) -> Option<f64> {
+        let index = self.runs.iter().position(|known| known.run_id == run.run_id)?;
+        figure?.runs.get(index).copied().flatten()
+    }
 }
 
 #[cfg(test)]

@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn what_never_ends_or_blocks_is_refused_at_once() {
+    fn endless_and_blocking_files_are_errors() {
         assert_eq!(read_error("/dev/zero"), "this is a device, not a regular file");
         assert_eq!(read_error("/dev/urandom"), "this is a device, not a regular file");
         assert_eq!(read_error("/dev"), "this is a folder, not a file");
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_may_be_as_long_as_the_bound_and_no_longer() {
+    fn a_file_may_have_the_maximum_size() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("long");
         std::fs::write(&path, [b'x'; 1024]).unwrap();

@@ -66,8 +66,8 @@ impl Case {
 
     /// The traffic classes that a group may belong to: the one that it names, or all of them.
     pub fn lines_of(&self, group: Option<&str>) -> Vec<Case> {
-        let own = self.entry_of(group).and_then(|own| self.mix.iter().position(|entry| entry.name == own.name));
-        match own {
+        let index = self.entry_of(group).and_then(|found| self.mix.iter().position(|entry| entry.name == found.name));
+        match index {
             Some(index) => self.lines().into_iter().skip(index).take(1).collect(),
             None => self.lines(),
         }

@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn long_values_of_a_calls_own_headers_are_removed() {
+    fn long_header_values_of_a_request_are_removed() {
         let own = [("authorization", "Bearer recorded-key"), ("x-a", "1234567"), ("x-b", "12345678"), ("x-c", "some other word")];
         let own = own.map(|(name, value)| (name.to_owned(), value.to_owned()));
         let redactor = of_words(&["sk-123"]).and(&own);

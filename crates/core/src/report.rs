@@ -370,9 +370,11 @@ pub struct Repeat {
 }
 
 impl Repeat {
-    /// Maximum p-value of a reported trend between rounds, and within rounds. Five rounds in order have p = 1/60; four can never
+    /// Maximum p-value of a reported trend between rounds. Five rounds in order have p = 1/60; four can never
     /// be significant.
-    pub const SURE: (f64, f64) = (0.02, 0.01);
+    pub const MAX_ROUND_P_VALUE: f64 = 0.02;
+    /// Maximum p-value of a reported trend within rounds.
+    pub const MAX_TIME_P_VALUE: f64 = 0.01;
     /// Minimum relative size of a reported trend.
     pub const LEAST: f64 = 0.02;
     /// An effective sample size below this share of n is reported, from this number of requests on; with fewer it would often be
@@ -381,12 +383,12 @@ impl Repeat {
 
     /// The trend between rounds, if it is to be reported.
     pub fn drifts(&self) -> Option<Change> {
-        self.over_rounds.filter(|change| change.is_reported(Repeat::SURE.0))
+        self.over_rounds.filter(|change| change.is_reported(Repeat::MAX_ROUND_P_VALUE))
     }
 
     /// The trend within the rounds, if it is to be reported.
     pub fn creeps(&self) -> Option<Change> {
-        self.over_time.filter(|change| change.is_reported(Repeat::SURE.1))
+        self.over_time.filter(|change| change.is_reported(Repeat::MAX_TIME_P_VALUE))
     }
 
     /// The effective sample size, if it is to be reported.

@@ -452,7 +452,7 @@ mod shape_tests {
     }
 
     #[test]
-    fn an_api_without_streams_takes_whole_documents_only() {
+    fn an_api_without_streaming_accepts_json_only() {
         assert_eq!(require_json(None), Ok(Framing::Json));
         assert_eq!(require_json(Some("application/json; charset=utf-8")), Ok(Framing::Json));
         for given in ["text/event-stream", "application/x-ndjson", "text/html"] {

@@ -69,7 +69,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_servers_own_words_are_found() {
+    fn the_message_of_the_server_is_found() {
         for (body, expected) in [
             (r#"{"error":{"message":"no such model","type":"x","code":404}}"#, "no such model"),
             (r#"{"error":"queue is full","error_type":"overloaded"}"#, "queue is full"),

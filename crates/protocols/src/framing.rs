@@ -36,8 +36,16 @@ pub struct Sse {
 impl Sse {
     /// A splitter for events and lines of at most `limit` bytes.
     pub fn new(limit: usize) -> Sse {
-        let (line, data, spare, name) = (Vec::new(), None, Vec::new(), Vec::new());
-        Sse { limit, line, data, spare, name, begun: false, after_cr: false, overflowed: false }
+        Sse {
+            limit,
+            line: Vec::new(),
+            data: None,
+            spare: Vec::new(),
+            name: Vec::new(),
+            begun: false,
+            after_cr: false,
+            overflowed: false,
+        }
     }
 
     /// Whether the limit was broken. Nothing is decoded or kept after that.

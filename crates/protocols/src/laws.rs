@@ -1,4 +1,4 @@
-//! The responses of `tests/wire/spec`: what each comes to, and the laws that hold for every decoder.
+//! The responses of `tests/wire/spec`: expected results, and invariants of every decoder.
 
 use crate::recordings::{self, Recording};
 use crate::replay::{cut_up, decode, summarize};
@@ -13,8 +13,8 @@ use std::collections::{BTreeMap, BTreeSet};
 const APIS: [Api; 6] =
     [Api::OpenaiChat, Api::OpenaiCompletions, Api::OpenaiResponses, Api::OpenaiEmbeddings, Api::Rerank, Api::Anthropic];
 
-/// Response; events; events with content; finish reason or failure; prompt, output, reasoning and cached tokens; text.
-/// Made by reading the responses, not by running the decoder.
+/// Response; events; events with content; finish reason or failure; prompt, output, reasoning and cached tokens; text. Written by
+/// reading the responses, not by running the decoder.
 const REPLIES: &[(&str, u32, u32, &str, &str, &str)] = &[
     ("anthropic.error.json", 0, 0, "stream_error", "- - - -", ""),
     ("anthropic.error.sse", 4, 1, "stream_error", "25 - - -", "Hello"),
@@ -108,8 +108,8 @@ fn the_inputs_worked_on_are_counted() {
     assert_eq!(reply("openai-embeddings.vllm.json").1.id.as_deref(), Some("embd-5c21"));
 }
 
-/// Of a response that stops anywhere, by the end of its body or by a break, no more is there than was sent, and it is only
-/// good if its end had come: the marker, or for chat a finish reason for every choice.
+/// A response truncated anywhere, by the end of its body or a reset, has no more content than was sent, and is successful only
+/// with its end: the marker, or for chat a finish reason for every choice.
 #[test]
 fn a_response_cut_anywhere_is_a_failure_that_keeps_its_good_part() {
     for (name, made) in recordings::spec(&APIS) {

@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn a_whole_reply_and_a_generation_are_read_as_well() {
+    fn replies_of_chat_and_generate_are_decoded() {
         let (events, reply) = Spec::of("ollama.whole.json").read();
         assert_eq!(
             (events, end(&reply).as_str(), reply.text.as_deref()),
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn the_body_says_whether_it_streams_and_text_is_kept_only_when_asked() {
+    fn the_body_sets_stream_and_text_is_collected_on_request() {
         assert_eq!(Ollama.body(true).to_string(), r#"{"model":"{{ model }}","messages":"{{ messages }}","stream":true}"#);
         assert_eq!(Ollama.body(false)["stream"], false);
         let spec = Spec::of("ollama.tools.ndjson");

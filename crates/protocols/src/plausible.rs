@@ -5,20 +5,21 @@ use llmscen_core::units::Nanos;
 use std::collections::BTreeSet;
 
 /// Tolerated tokens beyond `max_tokens`: an eighth (divisor), plus some stop and template tokens.
-const BESIDE: (u64, u64) = (8, 64);
+const EXTRA_DIVISOR: u64 = 8;
+const EXTRA_TOKENS: u64 = 64;
 /// Maximum tokens per stream event: servers merge a few, for example with speculative decoding.
-const MERGED: u64 = 8;
+const MAX_TOKENS_PER_EVENT: u64 = 8;
 /// Maximum tokens per body byte, and maximum tokens without text (special tokens are not sent).
-const PER_BYTE: u64 = 4;
-const SILENT: u64 = 1024;
+const TOKENS_PER_BYTE: u64 = 4;
+const TOKENS_WITHOUT_TEXT: u64 = 1024;
 /// Maximum decompressed bytes per compressed byte: the maximum ratio of deflate.
-const UNPACKED: u64 = 1032;
+const MAX_COMPRESSION_RATIO: u64 = 1032;
 /// Maximum reasoning tokens that are billed but not sent: the largest budgets of providers.
-const HIDDEN: u64 = 1 << 17;
+const MAX_HIDDEN_REASONING: u64 = 1 << 17;
 /// Maximum prompt tokens that are not in the body: chat template, system prompt of the server, images and video by URL.
-const BEHIND: u64 = 10_000_000;
+const MAX_PROMPT_OUTSIDE_BODY: u64 = 10_000_000;
 /// Tolerance for times reported by the server.
-const CLOCKS: Nanos = Nanos::from_millis(1000);
+const CLOCK_TOLERANCE: Nanos = Nanos::from_millis(1000);
 
 /// What replaces the reported output tokens.
 const COUNTED: &str = "they are counted by the tokenizer or by content events instead";
@@ -34,21 +35,21 @@ fn implausible_output(outcome: &mut Outcome, packed: bool) -> Option<String> {
     let Usage { output, reasoning, .. } = outcome.usage;
     let weighed: u64 = outcome.timeline.weights.iter().map(|weight| u64::from(*weight)).sum();
     let greatest = output.max(Some(weighed));
-    let received = outcome.bytes_in.saturating_mul(if packed { UNPACKED } else { 1 });
+    let received = outcome.bytes_in.saturating_mul(if packed { MAX_COMPRESSION_RATIO } else { 1 });
     let events = outcome.timeline.tokens.len() as u64;
-    let shown = greatest?.saturating_sub(reasoning.filter(|tokens| *tokens <= HIDDEN).unwrap_or(0));
+    let shown = greatest?.saturating_sub(reasoning.filter(|tokens| *tokens <= MAX_HIDDEN_REASONING).unwrap_or(0));
     let most = match outcome.max_tokens {
         // A server that ignores `max_tokens` may merge many tokens into an event; text has about four bytes per token.
-        Some(_) if outcome.streamed && events > 0 => events.saturating_mul(MERGED).max(received / 4),
+        Some(_) if outcome.streamed && events > 0 => events.saturating_mul(MAX_TOKENS_PER_EVENT).max(received / 4),
         Some(_) => received,
         // Gateways may drop the details with the number of hidden reasoning tokens.
-        None => received.saturating_mul(PER_BYTE).saturating_add(SILENT + HIDDEN),
+        None => received.saturating_mul(TOKENS_PER_BYTE).saturating_add(TOKENS_WITHOUT_TEXT + MAX_HIDDEN_REASONING),
     };
     let expected = |choices: u64| {
         let tokens = outcome.max_tokens?.saturating_mul(choices);
-        Some(tokens.saturating_add(tokens / BESIDE.0).saturating_add(BESIDE.1))
+        Some(tokens.saturating_add(tokens / EXTRA_DIVISOR).saturating_add(EXTRA_TOKENS))
     };
-    let hidden = reasoning.is_some_and(|tokens| tokens > HIDDEN && Some(tokens) > expected(1));
+    let hidden = reasoning.is_some_and(|tokens| tokens > MAX_HIDDEN_REASONING && Some(tokens) > expected(1));
     if !hidden
         && (shown <= most || expected(1).is_some_and(|expected| shown <= expected) || expected(choices(outcome)) >= Some(shown))
     {
@@ -69,7 +70,7 @@ fn choices(outcome: &Outcome) -> u64 {
 }
 
 fn implausible_prompt(outcome: &mut Outcome) -> Option<String> {
-    let most = outcome.bytes_out.saturating_mul(PER_BYTE).saturating_add(BEHIND);
+    let most = outcome.bytes_out.saturating_mul(TOKENS_PER_BYTE).saturating_add(MAX_PROMPT_OUTSIDE_BODY);
     let Usage { prompt, cached, .. } = outcome.usage;
     let (prompt, sent) = (prompt.filter(|tokens| *tokens <= most), outcome.bytes_out);
     if prompt != outcome.usage.prompt {
@@ -86,7 +87,7 @@ fn implausible_prompt(outcome: &mut Outcome) -> Option<String> {
 fn implausible_times(outcome: &mut Outcome) -> Option<String> {
     let began = outcome.timeline.sent.unwrap_or_default();
     let took = outcome.timeline.end.since(began);
-    let most = took + took + CLOCKS;
+    let most = took + took + CLOCK_TOLERANCE;
     let ServerTimes { queue, load, prefill, decode, total } = outcome.server;
     let longest = [queue, load, prefill, decode, total].into_iter().flatten().max().filter(|span| *span > most)?;
     outcome.server = ServerTimes::default();

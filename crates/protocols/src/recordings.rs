@@ -1,5 +1,5 @@
-//! The recorded responses of `tests/wire`, parsed: what real servers sent. In `tests/wire/spec` stands what the protocols'
-//! descriptions say, for servers that were not there to be recorded: the body alone, its kind in the name's end.
+//! The recorded responses of real servers in `tests/wire`, parsed. `tests/wire/spec` has bodies written from API documentation,
+//! for servers that could not be recorded; their kind is the file extension.
 
 use llmscen_core::api::Api;
 use std::collections::BTreeMap;
@@ -8,13 +8,13 @@ use std::path::Path;
 
 /// One recorded response.
 pub struct Recording {
-    /// The API that was asked.
+    /// The API of the request.
     pub api: Api,
     /// The HTTP status.
     pub status: u16,
     /// The `content-type` header.
     pub content_type: Option<String>,
-    /// The body, freed of its chunked framing.
+    /// The body, without chunked encoding.
     pub body: Vec<u8>,
     /// The connection broke before the body's end.
     pub cut: bool,
@@ -25,7 +25,7 @@ pub fn all() -> BTreeMap<String, Recording> {
     files("tests/wire", |name| name.ends_with(".txt"), |name, file| (name.trim_end_matches(".txt").to_owned(), parse(name, file)))
 }
 
-/// The responses made after the descriptions of these APIs, by file name: `API.CASE.KIND`.
+/// The responses written from the documentation of these APIs, by file name: `API.CASE.KIND`.
 pub fn spec(apis: &[Api]) -> BTreeMap<String, Recording> {
     let api_of = |name: &str| Api::parse(name.split('.').next()?).filter(|api| apis.contains(api));
     let made = |name: &str, body: &[u8]| {
@@ -42,15 +42,15 @@ pub fn spec(apis: &[Api]) -> BTreeMap<String, Recording> {
 
 fn files(
     folder: &str,
-    wanted: impl Fn(&str) -> bool,
+    include: impl Fn(&str) -> bool,
     read: impl Fn(&str, &[u8]) -> (String, Recording),
 ) -> BTreeMap<String, Recording> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(folder);
     let names = fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
-    names.filter(|name| wanted(name)).map(|name| read(&name, &fs::read(folder.join(&name)).unwrap())).collect()
+    names.filter(|name| include(name)).map(|name| read(&name, &fs::read(folder.join(&name)).unwrap())).collect()
 }
 
-/// The API that a recording's name tells of.
+/// The API of a recording, by its name.
 fn api_of_name(name: &str) -> Api {
     match name {
         _ if name.contains("completions_") => Api::OpenaiCompletions,
@@ -59,7 +59,7 @@ fn api_of_name(name: &str) -> Api {
     }
 }
 
-/// The request line (`###`), then the response as it came, then curl's exit code (`###`).
+/// Parses the request line (`###`), the raw response, and curl's exit code (`###`).
 fn parse(name: &str, file: &[u8]) -> Recording {
     let response = if file.starts_with(b"###") { &file[find(file, b"\n").unwrap() + 1..] } else { file };
     let head_end = find(response, b"\r\n\r\n").unwrap();
@@ -67,7 +67,7 @@ fn parse(name: &str, file: &[u8]) -> Recording {
     let body = &body[..find(body, b"\n### ").unwrap_or(body.len())];
     let header = |name: &str| {
         let mut lines = head.lines().filter_map(|line| line.split_once(':'));
-        lines.find(|(own, _)| own.eq_ignore_ascii_case(name)).map(|(_, value)| value.trim().to_owned())
+        lines.find(|(header, _)| header.eq_ignore_ascii_case(name)).map(|(_, value)| value.trim().to_owned())
     };
     let (body, cut) = match header("transfer-encoding") {
         Some(_) => unchunk(body),
@@ -77,7 +77,7 @@ fn parse(name: &str, file: &[u8]) -> Recording {
     Recording { api: api_of_name(name), status, content_type: header("content-type"), body, cut }
 }
 
-/// The data of the chunks, and whether the closing one is missing.
+/// The data of the chunks, and whether the last chunk is missing.
 fn unchunk(mut framed: &[u8]) -> (Vec<u8>, bool) {
     let mut body = Vec::new();
     while let Some(end) = find(framed, b"\r\n") {
@@ -91,6 +91,6 @@ fn unchunk(mut framed: &[u8]) -> (Vec<u8>, bool) {
     (body, true)
 }
 
-fn find(bytes: &[u8], wanted: &[u8]) -> Option<usize> {
-    bytes.windows(wanted.len()).position(|window| window == wanted)
+fn find(bytes: &[u8], pattern: &[u8]) -> Option<usize> {
+    bytes.windows(pattern.len()).position(|window| window == pattern)
 }

@@ -116,7 +116,7 @@ const REFUSALS: &[(&str, u16, &str)] = &[
     ("vllm_cpu.err_too_long", 400, "This model's maximum context length is 2048 tokens. However, your prompt contains"),
 ];
 
-/// Good answers that are no replies, as a wrong URL brings them, and what a decoder of chat says of them.
+/// Successful responses that are not replies, as from a wrong URL, and the message of the chat decoder.
 const OTHERS: &[(&str, &str)] = &[
     ("llama_server.health", "the reply has no choices"),
     ("llama_server.models", "the reply has no choices"),
@@ -141,7 +141,7 @@ pub fn decode<'a>(
     (events, reply)
 }
 
-/// The pieces between these places.
+/// Splits bytes at these positions.
 pub fn cut_up<'a>(bytes: &'a [u8], cuts: &[Index]) -> Vec<&'a [u8]> {
     let mut cuts: Vec<usize> = cuts.iter().map(|cut| cut.index(bytes.len() + 1)).collect();
     cuts.extend([0, bytes.len()]);
@@ -155,8 +155,7 @@ fn replay<'a>(recording: &Recording, pieces: impl IntoIterator<Item = &'a [u8]>)
     decode(recording.api, shape, pieces, broken)
 }
 
-/// What a table says of a reply: events; events with content; finish reason or failure; prompt, output, reasoning and
-/// cached tokens.
+/// Summarizes a reply: events; events with content; finish reason or failure; prompt, output, reasoning and cached tokens.
 pub fn summarize(events: &Events, reply: &Reply) -> (u32, u32, String, String) {
     let word = match &reply.end {
         Ok(finish) => finish.reason.clone(),
@@ -174,7 +173,7 @@ fn every_recording_has_its_expectation() {
 }
 
 #[test]
-fn every_reply_decodes_to_what_the_server_said() {
+fn every_recorded_reply_decodes_to_its_expectation() {
     let recordings = recordings::all();
     for &(name, seen, content, end, usage) in REPLIES {
         let recording = &recordings[name];
@@ -196,7 +195,7 @@ fn a_good_answer_of_another_kind_is_no_reply() {
 }
 
 #[test]
-fn the_marker_is_seen_where_the_server_sends_it() {
+fn the_end_marker_is_detected_if_sent() {
     let is_stream = |recording: &Recording| recording.content_type.as_deref().is_some_and(|kind| kind.contains("event-stream"));
     for (name, recording) in recordings::all().iter().filter(|(_, recording)| is_stream(recording)) {
         let marker: &[u8] = if recording.api == Api::OpenaiResponses { b"\"type\":\"response.completed\"" } else { b"[DONE]" };
@@ -208,7 +207,7 @@ fn the_marker_is_seen_where_the_server_sends_it() {
 }
 
 #[test]
-fn each_choice_is_timed_on_its_own_and_running_counts_weigh_the_events() {
+fn events_have_choices_and_token_weights() {
     let recordings = recordings::all();
     let marks = |name: &str| {
         let (events, _) = replay(&recordings[name], [&recordings[name].body[..]]);
@@ -223,7 +222,7 @@ fn each_choice_is_timed_on_its_own_and_running_counts_weigh_the_events() {
 }
 
 #[test]
-fn the_servers_own_times_are_kept() {
+fn times_of_the_server_are_collected() {
     let recordings = recordings::all();
     let times = |name: &str| {
         let server = replay(&recordings[name], [&recordings[name].body[..]]).1.server;
@@ -271,7 +270,7 @@ fn texts_ids_and_messages_are_the_servers() {
 }
 
 #[test]
-fn every_refusal_is_told_in_the_servers_words() {
+fn every_error_response_yields_the_message_of_the_server() {
     let recordings = recordings::all();
     for &(name, status, words) in REFUSALS {
         let message = error_message(recordings[name].status, &recordings[name].body);

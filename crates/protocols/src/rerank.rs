@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn the_prompt_is_counted_where_each_server_says_so() {
+    fn prompt_tokens_are_read_in_the_format_of_each_server() {
         for (usage, prompt) in [
             (r#""usage":{"total_tokens":38}"#, Some(38)),
             (r#""usage":{"prompt_tokens":37,"total_tokens":38}"#, Some(37)),

@@ -1,4 +1,4 @@
-//! The bodies of `tests/wire/spec`, written after each protocol's documentation, and what holds for all of them.
+//! The bodies of `tests/wire/spec`, written from API documentation, and invariants for all of them.
 
 use crate::replay::{cut_up, decode};
 use crate::{Events, Reply};
@@ -9,21 +9,21 @@ use proptest::prelude::*;
 use proptest::sample::{Index, select};
 use std::fs;
 
-/// One body: its file name `API.NAME.sse|ndjson|json` says what speaks, and how it is framed.
+/// One body; its file name is `API.NAME.sse|ndjson|json`.
 #[derive(Clone, Debug)]
 pub struct Spec {
-    /// The file's name.
+    /// File name.
     pub name: String,
-    /// Who speaks so.
+    /// API.
     pub api: Api,
-    /// How it is framed.
+    /// Framing.
     pub shape: Framing,
-    /// Its bytes.
+    /// Body.
     pub body: Vec<u8>,
 }
 
 impl Spec {
-    /// The body of that file name.
+    /// Reads a body by its file name.
     pub fn of(name: &str) -> Spec {
         let shape = match name.rsplit('.').next().unwrap() {
             "sse" => Framing::Sse,
@@ -34,7 +34,7 @@ impl Spec {
         Spec { name: name.to_owned(), api: Api::parse(name.split('.').next().unwrap()).unwrap(), shape, body }
     }
 
-    /// What it comes to, in one piece and byte by byte.
+    /// Decodes it, in one piece and byte by byte.
     pub fn read(&self) -> (Events, Reply) {
         let whole = decode(self.api, self.shape, [&self.body[..]], None);
         assert_eq!(decode(self.api, self.shape, self.body.chunks(1), None), whole, "{}", self.name);
@@ -42,7 +42,7 @@ impl Spec {
     }
 }
 
-/// The bodies of the protocols that have neither recordings nor a table in `laws`.
+/// The bodies of APIs that have neither recordings nor a table in `laws`.
 pub fn all() -> Vec<Spec> {
     let files = fs::read_dir(format!("{}/../../tests/wire/spec", env!("CARGO_MANIFEST_DIR"))).unwrap();
     let mut names: Vec<String> = files.map(|file| file.unwrap().file_name().into_string().unwrap()).collect();

@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn a_whole_reply_is_an_object_or_a_list() {
+    fn a_reply_is_an_object_or_a_list() {
         for name in ["tgi.whole.json", "tgi.list.json"] {
             let (events, reply) = Spec::of(name).read();
             assert_eq!(
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_event_is_the_reason_and_a_stream_ends_with_its_whole_text() {
+    fn an_error_event_is_the_failure_and_a_stream_ends_with_its_complete_text() {
         let (events, reply) = Spec::of("tgi.error.sse").read();
         let words = "Request failed during generation: Server error: CUDA out of memory";
         assert_eq!((events.content, reply.text.as_deref()), (1, Some(" Deep")));

@@ -120,7 +120,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_page_tells_what_was_observed() {
+    fn the_endpoint_reports_what_was_observed() {
         let mut meters = Meters::default();
         meters.token(Nanos::from_millis(10), Nanos::ZERO, true);
         meters.token(Nanos::from_millis(3_010), Nanos::from_millis(10), false);

@@ -77,7 +77,7 @@ pub fn start(config: &Simulator, seed: Seed, listen: SocketAddr, truth: Truth) -
     let (config, log) = (config.clone(), truth.clone());
     let thread = std::thread::Builder::new().name("simulator".into()).spawn(move || {
         let failed = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
-            Ok(runtime) => tokio::task::LocalSet::new().block_on(&runtime, run((config, seed, log), listen, &ready, stopped)),
+            Ok(runtime) => tokio::task::LocalSet::new().block_on(&runtime, run(config, seed, log, listen, &ready, stopped)),
             Err(error) => Err(SimError::Start(error)),
         };
         if let Err(error) = failed {
@@ -94,7 +94,9 @@ type Ready = mpsc::Sender<Result<SocketAddr, SimError>>;
 
 /// Runs the server until it is stopped.
 async fn run(
-    (config, seed, truth): (Simulator, Seed, Truth),
+    config: Simulator,
+    seed: Seed,
+    truth: Truth,
     listen: SocketAddr,
     ready: &Ready,
     stopped: oneshot::Receiver<()>,

@@ -55,7 +55,7 @@ impl Write for Bounded {
 }
 
 /// Maximum nesting of operators in a template: the parser's stack grows with it.
-const DEEPEST: usize = 100;
+const MAX_NESTING: usize = 100;
 /// Nesting that a bracket or a block counts for: the parser recurses about a dozen times for each.
 const BRACKET: usize = 3;
 
@@ -64,21 +64,23 @@ const BRACKET: usize = 3;
 /// # Errors The byte range of the first token beyond the limit, and a message.
 pub fn check_depth(text: &str) -> Result<(), (Range<usize>, String)> {
     let mut depth = Depth { text: text.as_bytes(), at: 0, blocks: Vec::new(), open: vec![0] };
-    depth.template().map_err(|at| (at, format!("the template nests or chains more than {DEEPEST} operators")))
+    depth.template().map_err(|at| (at, format!("the template nests or chains more than {MAX_NESTING} operators")))
 }
 
-/// Maximum length of a JSONPath in bytes, and maximum nesting of its brackets.
-const PATH: (usize, usize) = (4096, 20);
+/// Maximum length of a JSONPath, bytes.
+const MAX_PATH_BYTES: usize = 4096;
+/// Maximum nesting of brackets in a JSONPath.
+const MAX_PATH_NESTING: usize = 20;
 
 /// Checks that a JSONPath is not too long and does not nest too deep.
 ///
 /// # Errors The byte range of the first violation, and a message.
 pub fn check_path(text: &str) -> Result<(), (Range<usize>, String)> {
-    if text.len() > PATH.0 {
-        return Err((0..1, format!("longer than {}", super::size(PATH.0 as u64))));
+    if text.len() > MAX_PATH_BYTES {
+        return Err((0..1, format!("longer than {}", super::size(MAX_PATH_BYTES as u64))));
     }
     let (depth, at) = brackets(text);
-    if depth > PATH.1 { Err((at..at + 1, format!("nested more than {} deep", PATH.1))) } else { Ok(()) }
+    if depth > MAX_PATH_NESTING { Err((at..at + 1, format!("nested more than {} deep", MAX_PATH_NESTING))) } else { Ok(()) }
 }
 
 /// The deepest nesting of brackets in a text, and its byte position.
@@ -176,7 +178,7 @@ impl Depth<'_> {
 
     fn check_limit(&self, start: usize) -> Result<(), Range<usize>> {
         let depth = self.blocks.iter().sum::<usize>() + self.open.iter().sum::<usize>();
-        if depth > DEEPEST { Err(start..self.at.max(start + 1)) } else { Ok(()) }
+        if depth > MAX_NESTING { Err(start..self.at.max(start + 1)) } else { Ok(()) }
     }
 
     /// Reads an expression up to the closing delimiter, or to the end of the text.

@@ -1,9 +1,9 @@
 //! Arrivals at a changing rate: a process of rate 1 with rescaled time.
 //!
-//! Let u₁ ≤ u₂ ≤ … be arrivals of mean rate 1 (Poisson, equal gaps or gamma, as [`Arrivals`] draws them) and
-//! Λ(t) = ∫₀ᵗ r(s) ds the area under the rate. The arrivals tₖ = Λ⁻¹(uₖ) then have the rate r(t): between t and t + dt
-//! the unit process passes through r(t)·dt of its own time. Of a Poisson process this is the time-rescaling theorem: the
-//! tₖ are an inhomogeneous Poisson process of rate r, and the Λ(tₖ) − Λ(tₖ₋₁) are independent and exponential of mean 1.
+//! Let u₁ ≤ u₂ ≤ … be arrivals of mean rate 1 (Poisson, equal gaps or gamma, as [`Arrivals`] draws them) and Λ(t) = ∫₀ᵗ r(s) ds
+//! the area under the rate. The arrivals tₖ = Λ⁻¹(uₖ) then have the rate r(t): between t and t + dt the unit process passes
+//! through r(t)·dt of its own time. For a Poisson process this is the time-rescaling theorem: the tₖ are an inhomogeneous Poisson
+//! process of rate r, and the Λ(tₖ) − Λ(tₖ₋₁) are independent and exponential of mean 1.
 //!
 //! Λ never decreases and is defined piecewise per stage, so it is inverted within the stage that contains u, for v = u −
 //! Λ(start):
@@ -78,13 +78,13 @@ fn inverse(stage: &RateStage, v: f64) -> f64 {
         Course::Sine { mean, amplitude, period } => {
             let rate = |t: f64| mean + amplitude * (TAU * t / period.secs()).sin();
             let lowest = (v - amplitude * period.secs() / PI) / mean;
-            root(v, |t| (stage.area(t), rate(t)), (lowest.max(0.0), (v / mean).min(length)))
+            root(v, lowest.max(0.0), (v / mean).min(length), |t| (stage.area(t), rate(t)))
         }
     }
 }
 
-/// Solves f(t) = `v` within a bracket. `function` returns the value and the slope of an increasing f.
-fn root(v: f64, function: impl Fn(f64) -> (f64, f64), (mut low, mut high): (f64, f64)) -> f64 {
+/// Solves f(t) = `v` within the bracket `low..high`. `function` returns the value and the slope of an increasing f.
+fn root(v: f64, mut low: f64, mut high: f64, function: impl Fn(f64) -> (f64, f64)) -> f64 {
     let mut t = 0.5 * (low + high);
     for _ in 0..HALVINGS {
         let (value, slope) = function(t);

@@ -106,7 +106,9 @@ pub fn cliffs_delta(a: &[f64], b: &[f64]) -> Option<f64> {
     if a.is_empty() || b.is_empty() {
         return None;
     }
-    let (mut under, mut upto, mut sum) = (0usize, 0usize, 0.0);
+    let mut under = 0;
+    let mut upto = 0;
+    let mut sum = 0.0;
     for value in b {
         under += a.get(under..)?.iter().take_while(|x| *x < value).count();
         upto = upto.max(under);

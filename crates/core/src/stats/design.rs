@@ -28,8 +28,10 @@ const BATCHES: [usize; 2] = [20, 10];
 const MANY: usize = 200;
 /// Number of units below which their dependence cannot be estimated.
 const FEW: usize = 20;
-/// Number of rounds from which on the variation between rounds is used too, and from which on each round is a batch.
-const ROUNDS: (usize, usize) = (5, 10);
+/// Number of rounds from which on the variation between rounds is used too.
+const ROUNDS: usize = 5;
+/// Number of rounds from which on each round is a batch.
+const ROUND_BATCHES: usize = 10;
 
 /// The dependence of the values of a run.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -120,12 +122,12 @@ fn of_residuals(residuals: &[f64], rounds: &[u32], independent: f64, single: boo
     let by_unit: f64 = residuals.iter().map(|residual| residual * residual).sum();
     let whole = || own.iter().map(|round| round.iter().sum()).collect::<Vec<f64>>();
     let (most, fewer) = match n {
-        _ if own.len() >= ROUNDS.1 => (whole(), Vec::new()),
+        _ if own.len() >= ROUND_BATCHES => (whole(), Vec::new()),
         n if n < FEW => (batches(&own, n, n), Vec::new()),
         n if n < MANY => (batches(&own, n, BATCHES[1]), Vec::new()),
         _ => (batches(&own, n, BATCHES[0]), batches(&own, n, BATCHES[1])),
     };
-    let by_round = if own.len() >= ROUNDS.0 { whole() } else { Vec::new() };
+    let by_round = if own.len() >= ROUNDS { whole() } else { Vec::new() };
     let estimate = |squares: f64, groups: &[f64]| Estimate {
         times: squares / independent,
         freedom: if groups.len() > 1 { groups.len() as f64 - 1.0 } else { f64::INFINITY },
@@ -222,7 +224,9 @@ fn long_run(off: &[Vec<f64>]) -> (f64, usize) {
     let product = |own: &Vec<f64>, lag: usize| own.iter().zip(own.iter().skip(lag)).map(|(a, b)| a * b).sum::<f64>();
     let at = |lag: usize| off.iter().map(|own| product(own, lag)).sum::<f64>() / n;
     let longest = off.iter().map(Vec::len).max().unwrap_or_default();
-    let (mut sum, mut before, mut last) = (0.0, f64::INFINITY, 0);
+    let mut sum = 0.0;
+    let mut before = f64::INFINITY;
+    let mut last = 0;
     for lag in (0..longest / 2).step_by(2) {
         let pair = at(lag) + at(lag + 1);
         if pair <= 0.0 {
@@ -259,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn values_that_are_all_alike_in_a_request_are_worth_one() {
+    fn equal_values_in_a_request_count_as_one() {
         let of = |alike| dependence(&drawn(2000, 20, alike), &[]).times();
         let (alike, free) = (of(true), of(false));
         assert!((17.0..30.0).contains(&alike) && (1.0..2.2).contains(&free), "{alike} {free}");
@@ -369,7 +373,7 @@ mod tests {
     }
 
     #[test]
-    fn no_series_is_worth_more_than_it_has() {
+    fn the_effective_sample_size_is_at_most_n() {
         let turns: Vec<f64> = (0..100).map(|place| f64::from(place % 2)).collect();
         assert_eq!(
             [vec![turns], vec![vec![3.0; 50]], vec![vec![1.0], vec![2.0]], vec![]].map(|own| effective(&own)),

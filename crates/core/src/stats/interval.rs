@@ -109,7 +109,8 @@ impl Scale {
 /// bound towards 1. The p-value is below 2 (1 − level) exactly if 1 lies outside the bounds. None unless every bound is above 0.
 pub fn change(a: Interval, b: Interval, scale: Scale) -> Option<(Interval, f64)> {
     let value = ratio(a, b)?.value;
-    let (off, [down, up]) = (value.ln(), arms(a, b));
+    let off = value.ln();
+    let [down, up] = arms(a, b);
     let bounds = Interval { value, low: (off - scale.reach(down)).exp(), high: (off + scale.reach(up)).exp() };
     Some((bounds, scale.p(off, if off > 0.0 { down } else { up })))
 }
@@ -269,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fall_to_nothing_is_told_by_its_difference() {
+    fn a_change_to_zero_is_tested_by_the_difference() {
         let none = of(0.0, 0.0, 0.0);
         assert_eq!(change(none, of(100.0, 95.0, 105.0), NORMAL), None);
         // 100 is twenty arms of 1.645 standard errors away.
@@ -373,7 +374,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_needed_shrinks_only_the_own_side() {
+    fn more_samples_reduce_only_the_uncertainty_of_a() {
         // Exact base: the own arm of 20 % must come under ln(1.1): (ln 1.2 / ln 1.1)² = 3.66 times the samples.
         let alone = against(between(100.0, 80.0, 120.0), Interval::exact(100.0), 1.1, false);
         assert_eq!((alone.needed(100), alone.hopeless()), (Some(366), false));
@@ -383,7 +384,7 @@ mod tests {
 
     #[test]
     fn an_equal_pair_is_called_worse_no_more_often_than_allowed() {
-        // Shares of 3 % against shares of 3 %: `<= 1 * baseline` stands exactly at the truth, the worst case for both errors.
+        // Shares of 3 % against shares of 3 %: `<= 1 * baseline` is exactly at the truth, the worst case for both errors.
         let mut rng = ChaCha8Rng::seed_from_u64(5);
         let mut draw = |n: u64| share((0..n).filter(|_| rng.random::<f64>() < 0.03).count() as u64, n);
         let (mut over, mut under) = (0, 0);

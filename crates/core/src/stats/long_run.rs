@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn waves_that_fill_whole_slices_leave_the_doubt_of_their_edges() {
+    fn waves_that_fill_slices_leave_the_variance_of_the_window_ends() {
         // Five waves of 16, each all at once.
         let bins = (0..240).map(|at| if at % 48 == 47 { 16.0 } else { 0.0 }).collect();
         let seen = rate(&[Arrivals { seconds: 5.0, bins }], 1.0).unwrap();
@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn bounds_fall_short_as_often_as_claimed_where_neighbours_are_alike() {
+    fn bounds_have_the_claimed_coverage_for_correlated_values() {
         // An autoregression of 0.8: 400 values say as much as 44 independent ones.
         let mut rng = ChaCha8Rng::seed_from_u64(3);
         let mut normal = || (0..12).map(|_| rng.random_range(0.0..1.0)).sum::<f64>() - 6.0;

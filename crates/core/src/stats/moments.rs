@@ -34,7 +34,8 @@ pub struct Components {
 /// fewer than two groups with values, or if no group has two.
 pub fn components(groups: &[Vec<f64>], inflation: f64) -> Option<Components> {
     let groups: Vec<(&Vec<f64>, f64)> = groups.iter().filter_map(|group| Some((group, mean(group)?))).collect();
-    let (k, n): (f64, f64) = (groups.len() as f64, groups.iter().map(|(group, _)| group.len() as f64).sum());
+    let k = groups.len() as f64;
+    let n: f64 = groups.iter().map(|(group, _)| group.len() as f64).sum();
     if k < 2.0 || n <= k {
         return None;
     }

@@ -57,7 +57,7 @@ pub fn allowed(n: u64, effect: f64, tail: f64, level: f64) -> Option<u64> {
 /// The smallest n that confirms the claim with `breaking` samples over the limit. None if there is no such n.
 pub fn needed(tail: f64, level: f64, breaking: u64) -> Option<u64> {
     let t = breaking as f64;
-    least((t + 1.0, 0.0), |n| at_most(n, tail, t) <= 1.0 - level)
+    least(t + 1.0, 0.0, |n| at_most(n, tail, t) <= 1.0 - level)
 }
 
 /// The smallest integer from `n` on that decides the claim if the observed `share` of samples over the limit persists. None if
@@ -66,14 +66,14 @@ pub fn needed_to_decide(n: f64, share: f64, tail: f64, level: f64) -> Option<u64
     // Normal approximation, since each exact test of millions of samples is slow.
     let guess = (score(level) / (share - tail)).powi(2) * tail * (1.0 - tail);
     if share < tail {
-        least((n, guess), |n| at_most(n, tail, share * n) <= 1.0 - level)
+        least(n, guess, |n| at_most(n, tail, share * n) <= 1.0 - level)
     } else {
-        least((n, guess), |n| share > tail && at_least(n, tail, share * n) <= 1.0 - level)
+        least(n, guess, |n| share > tail && at_least(n, tail, share * n) <= 1.0 - level)
     }
 }
 
 /// The smallest integer from `start` on that fulfills a monotone condition; `guess` speeds up the search.
-fn least((start, guess): (f64, f64), enough: impl Fn(f64) -> bool) -> Option<u64> {
+fn least(start: f64, guess: f64, enough: impl Fn(f64) -> bool) -> Option<u64> {
     // Bisection of integers terminates.
     let start = start.max(1.0).ceil();
     let (mut low, mut high) = (start - 1.0, start.max((guess / 2.0).floor()));
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_is_told_from_what_was_seen() {
+    fn needed_samples_follow_from_the_observed_share() {
         assert_eq!(needed_to_decide(100.0, 0.0, 0.01, 0.95), Some(299));
         assert_eq!(needed_to_decide(100.0, 0.01, 0.01, 0.95), None);
         let more = needed_to_decide(100.0, 0.05, 0.10, 0.95).unwrap();
@@ -175,7 +175,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_allowed_is_what_is_decided(
+        fn allowed_agrees_with_decide(
             n in 1u64..2000, effect in 1.0..9.0f64, tail in 0.001..0.5f64, level in 0.6..0.999f64,
         ) {
             let most = allowed(n, effect, tail, level);

@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn at_the_edge_of_the_claim_one_run_in_a_hundred_is_given_up_at_the_most() {
+    fn at_the_limit_of_the_claim_at_most_one_percent_is_refuted() {
         // The true share is exactly what may break the limit, and every request is looked at from the first one on.
         for (allowed, most) in [(0.01, 1000), (0.05, 500), (0.5, 100)] {
             let false_aborts = stops(allowed, allowed, 1, (10_000, most)).len();
@@ -177,8 +177,8 @@ mod tests {
     }
 
     #[test]
-    fn a_clear_loss_is_seen_long_before_the_end() {
-        // Median and slowest of 400 stops, of a plan of 5000 requests, where 5 % may break the limit and so many do.
+    fn a_clear_failure_is_detected_early() {
+        // Median and slowest of 400 stops, of a plan of 5000 requests, where 5 % may exceed the limit and these shares do.
         let seen = [0.10, 0.20, 0.50, 1.0].map(|share| {
             let mut stops = stops(share, 0.05, 30, (400, 5000));
             stops.sort_unstable();
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn neighbours_that_are_alike_give_up_no_more_often() {
+    fn correlated_requests_are_not_refuted_more_often() {
         // Ten neighbours alike: the evidence alone ends two runs of five at the edge of the claim.
         let (mut alone, mut ended) = (0, 0);
         for seed in 0..300 {
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hopeless_one_is_given_up_at_the_first_look() {
+    fn a_hopeless_claim_is_refuted_at_the_first_look() {
         let mut rng = rand_chacha::ChaCha8Rng::seed_from_u64(5);
         let early = (0..100).filter(|_| refuted_at(0.9, 0.05, 1024, &mut rng) == Some(16)).count();
         assert_eq!(early, 100);

@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn equal_shares_and_no_samples_tell_nothing() {
+    fn equal_shares_and_no_samples_have_a_p_value_of_one() {
         assert!((fisher_exact((5, 50), (5, 50)) - 1.0).abs() < 1e-9);
         assert!((fisher_exact((0, 50), (0, 70)) - 1.0).abs() < 1e-9);
         assert!((fisher_exact((0, 0), (0, 0)) - 1.0).abs() < 1e-9);

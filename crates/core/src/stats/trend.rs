@@ -304,7 +304,7 @@ mod tests {
         assert_eq!((line(&[]), line(&[(1.0, 1.0)])), (None, None));
     }
 
-    /// A queue with Poisson arrivals and so many servers of exponential service times of mean 1, empty at first, up to its
+    /// A queue with Poisson arrivals and several servers with exponential service times of mean 1, empty at first, up to its
     /// `most`-th reply: after how many replies, and when, it was found to only fill.
     fn stop(servers: u32, load: f64, most: u64, seed: u64) -> Option<(u64, Growth)> {
         let (mut rng, mut drift) = (ChaCha8Rng::seed_from_u64(seed), Drift::default());
@@ -346,7 +346,7 @@ mod tests {
     }
 
     #[test]
-    fn growth_says_since_when_and_how_fast() {
+    fn growth_has_a_start_and_slopes() {
         let (mut drift, noise) = (Drift::default(), |at: u64| (at * 7 % 5) as f64 / 100.0);
         let grown = (1..=512).find_map(|at| drift.take(at as f64, [10.0 + at as f64 + noise(at), 2.0 * at as f64 - noise(at)]));
         let Growth { from, slopes } = grown.unwrap();

@@ -30,7 +30,7 @@ fn summarize(reply: Reply) -> String {
 }
 
 #[test]
-fn the_system_message_has_a_place_of_its_own_and_the_key_a_header() {
+fn system_message_and_key_have_separate_fields() {
     let body = json!({ "model": "{{ model }}", "messages": "{{ dialog }}", "system": "{{ system }}", "stream": true });
     assert_eq!(Anthropic.body(true), body);
     assert_eq!(Anthropic.body(false)["stream"], false);
@@ -107,7 +107,7 @@ fn what_the_server_did_itself_is_neither_content_nor_fed_back() {
 }
 
 #[test]
-fn a_whole_reply_needs_a_list_of_content() {
+fn a_reply_needs_a_content_list() {
     assert_eq!(summarize(whole(r#"{"content":[{"type":"text","text":"a"}],"stop_reason":"end_turn"}"#)), "end_turn");
     assert_eq!(summarize(whole(r#"{"content":[{"type":"text","text":""}],"stop_reason":"end_turn"}"#)), "end_turn");
     assert_eq!(summarize(whole(r#"{"object":"list"}"#)), "decode (): the reply has no content");

@@ -90,7 +90,7 @@ fn text_is_kept_choice_by_choice() {
 }
 
 #[test]
-fn reasoning_and_audio_are_told_apart_from_the_answer() {
+fn reasoning_and_audio_are_distinguished_from_the_answer() {
     let reply = reply(&[
         r#"{"choices":[{"delta":{"reasoning_content":"r"}}]}"#,
         r#"{"choices":[{"delta":{"content":"a"}}]}"#,
@@ -102,7 +102,7 @@ fn reasoning_and_audio_are_told_apart_from_the_answer() {
 }
 
 #[test]
-fn streamed_tool_calls_are_put_together_as_a_whole_reply_holds_them() {
+fn streamed_tool_calls_equal_those_of_a_reply() {
     let calls = json!([
         { "id": "c0", "type": "function", "function": { "name": "f", "arguments": "{\"a\":1}" } },
         { "id": "c1", "type": "function", "function": { "name": "g", "arguments": "{}" } },
@@ -129,7 +129,7 @@ fn streamed_tool_calls_are_put_together_as_a_whole_reply_holds_them() {
 }
 
 #[test]
-fn the_servers_own_times_are_those_of_its_longest_choice() {
+fn server_times_are_those_of_the_longest_choice() {
     let server = reply(&[
         r#"{"choices":[{"text":"a"}],"timings":{"prompt_ms":0.5,"predicted_ms":2}}"#,
         r#"{"choices":[{"text":"a"}],"timings":{"prompt_ms":0.25,"predicted_ms":3}}"#,
@@ -153,7 +153,7 @@ fn every_choice_needs_a_reason_that_is_none_of_giving_up() {
 }
 
 #[test]
-fn choices_without_end_are_given_up() {
+fn too_many_choices_are_an_error() {
     let (mut messages, mut events) = (ChatMessages::new(false), Events::default());
     let mut add =
         |index: usize| messages.add_json(format!(r#"{{"choices":[{{"index":{index},"text":"a"}}]}}"#).as_bytes(), &mut events);
@@ -203,7 +203,7 @@ proptest::proptest! {
     #![proptest_config(proptest::prelude::ProptestConfig::with_cases(2000))]
 
     #[test]
-    fn what_is_taken_as_alike_comes_to_what_it_would_have_come_to(
+    fn the_fast_path_equals_full_decoding(
         events in proptest::collection::vec(keys_fit(), 0..30),
         keep in proptest::prelude::any::<bool>(),
     ) {
@@ -255,7 +255,7 @@ fn a_plain_string_is_one_in_json_too() {
 }
 
 #[test]
-fn a_stream_asks_for_the_token_counts() {
+fn a_streaming_request_asks_for_usage() {
     let body = Chat.body(true);
     assert_eq!(
         body.to_string(),

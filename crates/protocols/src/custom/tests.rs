@@ -257,7 +257,7 @@ fn dashscope() -> Extract {
     }
 }
 
-/// What of a response stands in a row, but for the server's own times.
+/// The comparable parts of a result, without server times.
 type Row = (u32, u32, bool, Result<String, FailureKind>, Usage, Option<String>, Option<String>);
 
 fn row((events, reply): (Events, Reply)) -> Row {
@@ -281,7 +281,7 @@ fn openai_as_custom_gives_the_rows_of_openai() {
 }
 
 #[test]
-fn choices_and_weights_of_recordings_are_told() {
+fn choices_and_weights_of_recordings() {
     let recordings = recordings::all();
     let events = |name: &str| decode(&openai(), Framing::Sse, [&recordings[name].body[..]]).0;
     assert_eq!(events("llama_server.chat_stream_n2").choices, [1, 0, 1, 0, 1, 0]);
@@ -291,7 +291,7 @@ fn choices_and_weights_of_recordings_are_told() {
 }
 
 #[test]
-fn ollama_tgi_and_dashscope_as_custom_give_the_rows_of_their_own_decoders() {
+fn ollama_tgi_and_dashscope_as_custom_equal_their_decoders() {
     for (api, extract) in [("ollama", ollama()), ("tgi", tgi()), ("dashscope", dashscope())] {
         // Lists of parts, texts so far and pieces of tool calls are more than paths can say.
         let beyond = ["dashscope.vision.sse", "dashscope.repeated.sse", "dashscope.tools.sse"];

@@ -87,7 +87,7 @@ impl<P: Copy + PartialEq> CumulativeTexts<P> {
 mod tests {
     use super::*;
 
-    /// Which of these texts were new, and what they came to. A `+` in front: the server counts more tokens.
+    /// Which of these texts have new content, and the complete text. A leading `+`: the token count increased.
     fn run(texts: &[&str]) -> (Vec<bool>, String) {
         let mut growth = CumulativeTexts::new(true);
         let new = texts.iter().map(|text| growth.take(0, text.trim_start_matches('+'), text.starts_with('+'))).collect();

@@ -57,7 +57,7 @@ fn tool_calls_are_put_together() {
 }
 
 #[test]
-fn a_whole_reply_is_read() {
+fn a_reply_is_decoded() {
     let (events, reply) = Spec::of("dashscope.whole.json").read();
     assert_eq!((events, end(&reply).as_str(), reply.id.as_deref()), (Events::default(), "stop", ID));
     assert_eq!(reply.text.as_deref(), Some("A haiku.Spring rain."));
@@ -70,7 +70,7 @@ fn a_whole_reply_is_read() {
 }
 
 #[test]
-fn errors_and_missing_ends_are_told() {
+fn errors_and_missing_ends_are_failures() {
     let (events, reply) = Spec::of("dashscope.error.sse").read();
     assert_eq!((events.content, reply.text.as_deref()), (1, Some("Spring")));
     assert_eq!(end(&reply), "stream_error (event 2): Requests rate limit exceeded.");

@@ -51,7 +51,7 @@ fn the_final_event_ends_a_stream() {
 }
 
 #[test]
-fn what_the_response_says_of_itself_counts_more_than_the_events_name() {
+fn the_status_of_the_response_overrides_the_event_name() {
     let last = |kind: &str, response: Value| {
         let event = json!({ "type": format!("response.{kind}"), "response": response });
         end(&[HI, &format!("data: {event}\n\n")])
@@ -127,7 +127,7 @@ fn output_that_no_delta_brought_is_in_the_final_event() {
 }
 
 #[test]
-fn whole_replies_say_whether_they_are_complete() {
+fn replies_have_a_status() {
     let picture = json!([{ "type": "image_generation_call", "result": "iVBORw0=" }]);
     assert_eq!(summarize(whole(json!({ "status": "completed", "output": picture }))), "completed");
     assert_eq!(

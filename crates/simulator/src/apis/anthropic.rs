@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn a_whole_answer_holds_its_blocks_and_usage() {
+    fn a_reply_has_blocks_and_usage() {
         let server = simulator(Faults { reasoning_tokens: 1, ..Faults::default() });
         let mut client = Client::connect(&server);
         let whole = client.post(PATH, &body(r#","system":"12345678","tools":[{"name":"t"}]"#)).json();

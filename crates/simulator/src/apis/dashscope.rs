@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn reasoning_stands_beside_the_content() {
+    fn reasoning_is_a_separate_field() {
         let server = simulator(Faults { reasoning_tokens: 1, ..Faults::default() });
         let events = Client::connect(&server).post_with(PATH, SSE, &body(r#","incremental_output":true"#)).events();
         let messages: Vec<&Value> = events.iter().map(|event| &event["output"]["choices"][0]["message"]).collect();

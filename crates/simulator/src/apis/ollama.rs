@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn a_chat_streams_lines_unless_told_not_to() {
+    fn a_chat_streams_by_default() {
         let server = serving(&steps());
         let answer = Client::connect(&server).post("/api/chat", &format!("{CHAT}}}"));
         assert!(answer.head.contains("content-type: application/x-ndjson\r\n"), "{}", answer.head);

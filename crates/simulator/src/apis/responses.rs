@@ -291,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn reasoning_is_an_item_of_its_own_and_without_a_limit_all_is_complete() {
+    fn reasoning_is_a_separate_item_and_all_items_complete_without_limit() {
         let faults = Faults { reasoning_tokens: 2, tokens_per_chunk: 62, ..Faults::default() };
         let server = simulator(faults);
         let mut client = Client::connect(&server);
@@ -320,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn a_whole_answer_holds_what_the_stream_ends_with() {
+    fn a_reply_equals_the_final_event_of_a_stream() {
         let server = simulator(Faults::default());
         let whole = Client::connect(&server).post(PATH, r#"{"model":"m","input":"123456789","max_output_tokens":2}"#);
         let item = message("incomplete", json!([output_text(" is by")]));

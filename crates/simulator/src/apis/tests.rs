@@ -119,7 +119,7 @@ fn pooled_requests_count_every_input_and_pair() {
 }
 
 #[test]
-fn who_streams_is_the_protocols_own_rule() {
+fn each_api_decides_whether_to_stream() {
     let messages = r#""messages":[{"role":"user","content":"x"}]"#;
     let ollama = |fields: &str| read("/api/chat", &format!("{{{messages}{fields}}}")).unwrap().stream;
     assert_eq!(["", r#","stream":true"#, r#","stream":false"#].map(ollama), [true, true, false]);

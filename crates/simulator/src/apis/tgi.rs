@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stream_ends_with_the_whole_text() {
+    fn a_stream_ends_with_the_complete_text() {
         let server = simulator(Faults::default());
         let answer =
             Client::connect(&server).post("/generate_stream", r#"{"inputs":"123456789","parameters":{"max_new_tokens":2}}"#);
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn a_whole_answer_has_details_when_asked() {
+    fn a_reply_has_details_on_request() {
         let server = simulator(Faults::default());
         let mut client = Client::connect(&server);
         let plain = client.post("/generate", r#"{"inputs":"x","parameters":{"max_new_tokens":2}}"#).json();

@@ -113,7 +113,7 @@ fn texts(answer: &Answer) -> Vec<(u64, String)> {
 }
 
 #[test]
-fn choices_take_turns_and_each_has_its_own_text_and_end() {
+fn choices_alternate_with_separate_texts_and_ends() {
     let server = simulator(Faults::default());
     let mut client = Client::connect(&server);
     let answer = client.chat(TWO);
@@ -141,7 +141,7 @@ fn choices_take_turns_and_each_has_its_own_text_and_end() {
 }
 
 #[test]
-fn each_choice_is_a_sequence_of_its_own_in_the_engine() {
+fn each_choice_is_a_separate_sequence() {
     // One runs at a time, so the second choice begins when the first has ended.
     let step = Nanos::from_millis(4);
     let server = serving(&Simulator { alpha: step, max_num_seqs: 1, ..fast() });

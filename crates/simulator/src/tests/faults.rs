@@ -97,7 +97,7 @@ fn slow_headers_hold_the_head_and_what_comes_behind_it() {
 }
 
 #[test]
-fn split_writes_say_the_same() {
+fn split_writes_have_the_same_content() {
     let (answer, record) = under(Faults { split: 3, ..Faults::default() }, STREAM);
     let (plain, _) = under(Faults::default(), STREAM);
     assert_eq!((answer.chunks, answer.broken, record.end), (plain.chunks, None, Some(End::Done)));
@@ -125,7 +125,7 @@ fn the_role_may_come_with_the_first_text_and_usage_not_at_all() {
 }
 
 #[test]
-fn reasoning_stands_in_front_and_comments_between() {
+fn reasoning_comes_first_and_comments_in_between() {
     let faults = Faults { reasoning_tokens: 4, tokens_per_chunk: 3, comment_every: 2, ..Faults::default() };
     let (answer, _) = under(faults.clone(), STREAM);
     let kinds: Vec<(usize, usize)> = answer.events()[1..5]
@@ -221,7 +221,7 @@ fn protocol_sent(record: &Record) -> u64 {
 }
 
 #[test]
-fn without_faults_every_token_arrives_and_the_end_is_told() {
+fn without_faults_every_token_and_the_end_arrive() {
     for case in &CASES {
         let (answer, record) = protocol_under(case, &Faults::default());
         assert_eq!((answer.status, answer.broken, record.end, record.path), (200, None, Some(End::Done), case.path));
@@ -241,7 +241,7 @@ fn a_truncated_stream_lacks_its_end() {
 }
 
 #[test]
-fn an_error_in_mid_stream_has_the_protocols_shape_and_stands_last() {
+fn an_error_in_mid_stream_is_last_and_in_the_format_of_the_api() {
     let shapes = [
         json!({ "type": "response.failed", "response": { "status": "failed", "error": { "code": "server_error", "message": MESSAGE } } }),
         json!({ "type": "error", "error": { "type": "api_error", "message": MESSAGE }, "request_id": "msg-sim-0" }),
@@ -321,7 +321,7 @@ fn resets_stalls_and_slow_headers_are_no_matter_of_the_protocol() {
 }
 
 #[test]
-fn events_share_writes_carry_several_tokens_and_are_split_as_told() {
+fn coalesce_tokens_per_chunk_and_split_shape_the_writes() {
     for case in &CASES {
         let (answer, record) = protocol_under(case, &Faults { coalesce: 4, split: 7, ..Faults::default() });
         assert_eq!(record.writes.iter().map(|write| write.tokens).collect::<Vec<_>>(), [4, 8, 10], "{}", case.path);

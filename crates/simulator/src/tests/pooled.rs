@@ -98,7 +98,7 @@ fn they_cost_their_prefill_and_generate_nothing() {
 }
 
 #[test]
-fn faults_strike_them_as_they_strike_whole_answers() {
+fn faults_apply_as_for_other_replies() {
     let struck = |faults: Faults| {
         let server = simulator(faults);
         let answer = Client::connect(&server).post("/v1/embeddings", r#"{"input":"x"}"#);

@@ -51,7 +51,7 @@ fn no_write_is_early_and_lateness_does_not_add_up() {
 }
 
 #[test]
-fn a_client_that_does_not_read_loses_nothing_and_is_told_apart_in_the_log() {
+fn a_slow_reader_loses_nothing_and_is_logged() {
     // Every event contains the model, so that a long name fills any socket.
     let (tokens, model) = (20_000, "m".repeat(2_000));
     let server =
