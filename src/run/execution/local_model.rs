@@ -19,8 +19,7 @@ use llmscen_core::target::{Place, Target};
 use llmscen_local::adapter::Adapter;
 #[cfg(not(feature = "local"))]
 use llmscen_local::error::LocalError;
-use llmscen_local::host::{Host, Loading};
-use llmscen_local::session::{Gather, Keep, Logits, Session};
+use llmscen_local::host::{Gather, Host, Keep, Loading, Logits, Session};
 use llmscen_telemetry::process::memory_now;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -77,8 +76,8 @@ pub fn supports(path: &Path) -> Result<(), String> {
 fn start(name: String, spec: Local, seed: Seed, context: &Context) -> Result<Loading, RunError> {
     use llmscen_core::local::Loaded;
     use llmscen_datasets::Progress;
-    use llmscen_local::batch_model::Resident;
     use llmscen_local::error::LocalError;
+    use llmscen_local::host::Resident;
     use llmscen_telemetry::process::{memory_anew, memory_peak, memory_reserved};
     let (cache, env, events) = (context.cache.clone(), context.env.clone(), context.events.clone());
     let load = move || {
@@ -115,7 +114,7 @@ fn wait(mut loading: Loading, stop: &Stop) -> Result<Host, RunError> {
 /// Waits until the model has done with what an earlier round handed over: a batch that was given up goes on to the next layer,
 /// and would delay the first one of this round.
 fn idle(host: &Host, stop: &Stop) -> Result<(), RunError> {
-    while !host.idle() {
+    while !host.is_idle() {
         if stop.level() > Level::Run {
             return Err(RunError::Interrupted);
         }
