@@ -191,14 +191,14 @@ mod cache_bust_tests {
         opened.prompts.session(seq).unwrap().turns.remove(0)
     }
 
-    fn asked(text: &str) -> DatasetSpec {
+    fn dataset(text: &str) -> DatasetSpec {
         let tokenizer = Some("builtin".to_owned());
         DatasetSpec { cache_bust: true, tokenizer, ..DatasetSpec::of(Source::Prompt(text.to_owned())) }
     }
 
     #[test]
     fn the_words_are_those_of_the_session_and_are_counted() {
-        let (one, two) = (opened(&asked("Why?"), 0), opened(&asked("Why?"), 2));
+        let (one, two) = (opened(&dataset("Why?"), 0), opened(&dataset("Why?"), 2));
         let texts: Vec<String> = (0..50).map(|seq| prompt(&one, seq).text).collect();
         assert!(texts.iter().all(|text| text.len() == 16 + 5 && text.ends_with("\nWhy?")));
         assert_eq!(texts.iter().map(|text| &text[..16]).collect::<HashSet<_>>().len(), 50);
@@ -209,7 +209,7 @@ mod cache_bust_tests {
 
     #[test]
     fn the_words_stand_in_front_of_whatever_the_model_reads_first() {
-        let system = DatasetSpec { system: Some("Terse.".into()), ..asked("Why?") };
+        let system = DatasetSpec { system: Some("Terse.".into()), ..dataset("Why?") };
         let with_system = prompt(&opened(&system, 0), 0);
         let words = with_system.text[..16].to_owned();
         let messages = request_messages(&with_system, Some("Terse.")).unwrap();
@@ -222,7 +222,7 @@ mod cache_bust_tests {
         std::fs::write(&path, format!("{own}\n{}\n{}\n", r#"{"messages":[{"role":"user","content":"d"}]}"#, r#"{"prompt":"e"}"#))
             .unwrap();
         let rows =
-            DatasetSpec { path: Some(path.display().to_string()), ..DatasetSpec { source: Source::LineByLine, ..asked("") } };
+            DatasetSpec { path: Some(path.display().to_string()), ..DatasetSpec { source: Source::LineByLine, ..dataset("") } };
         let opened = opened(&rows, 0);
         let [list, body, plain] = [0, 1, 2].map(|seq| prompt(&opened, seq));
         let of = |index: u64| format!("{:016x}", Seed(1).child("dataset").child("bust").child(index).0);
@@ -238,13 +238,13 @@ mod cache_bust_tests {
     fn a_shape_is_exact_with_the_words_and_synthetic_prompts_need_none() {
         use llmscen_core::dataset::{ShapeMode, TextShape};
         let shape = TextShape { tokens: Quantity::Fixed(40), mode: ShapeMode::Exact, fill_from: None };
-        let shaped = opened(&DatasetSpec { shape: Some(shape), ..asked("Why is the sky blue?") }, 0);
+        let shaped = opened(&DatasetSpec { shape: Some(shape), ..dataset("Why is the sky blue?") }, 0);
         let texts: Vec<String> = (0..5).map(|seq| prompt(&shaped, seq).text).collect();
         assert!(texts.iter().all(|text| Tokenizer::builtin().count(text) == Some(40)));
         assert_eq!(texts.iter().map(|text| &text[..16]).collect::<HashSet<_>>().len(), 5);
         let random = Source::Random { tokens: Quantity::Fixed(12), shared_prefix: 0 };
-        let plain = opened(&DatasetSpec { cache_bust: false, source: random.clone(), ..asked("") }, 0);
-        let busted = opened(&DatasetSpec { source: random, ..asked("") }, 0);
+        let plain = opened(&DatasetSpec { cache_bust: false, source: random.clone(), ..dataset("") }, 0);
+        let busted = opened(&DatasetSpec { source: random, ..dataset("") }, 0);
         assert_eq!(prompt(&plain, 3), prompt(&busted, 3));
         assert!(busted.notes.iter().any(|note| note.starts_with("`cache_bust` has no effect")), "{:?}", busted.notes);
     }
@@ -254,16 +254,16 @@ mod cache_bust_tests {
         let of = |spec: &DatasetSpec, seed: u64| {
             prompt(&opened(&DatasetSpec { cache_seed: Some(Seed(seed)), ..spec.clone() }, 0), 3).text
         };
-        let text = asked("Why?");
+        let text = dataset("Why?");
         assert_eq!(of(&text, 7), of(&text, 7));
         assert!(of(&text, 7) != of(&text, 8) && of(&text, 8).ends_with("\nWhy?"));
-        // Text that is drawn is drawn anew as a whole, whether it shares a beginning or not; without `cache_bust` it is the seed's.
+        // Synthetic text is different in every run; without `cache_bust` it depends on the seed only.
         for source in [
             Source::Random { tokens: Quantity::Fixed(64), shared_prefix: 0 },
             Source::Random { tokens: Quantity::Fixed(64), shared_prefix: 32 },
             Source::Prefix { groups: 1, per_group: None, prefix_tokens: 32, tokens: Quantity::Fixed(32) },
         ] {
-            let spec = DatasetSpec { source, ..asked("") };
+            let spec = DatasetSpec { source, ..dataset("") };
             let (one, other) = (of(&spec, 7), of(&spec, 8));
             assert!(one == of(&spec, 7) && one[..8] != other[..8], "{one} {other}");
             let plain = DatasetSpec { cache_bust: false, ..spec };

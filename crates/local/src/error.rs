@@ -1,90 +1,90 @@
-//! Why a model in this process cannot be used.
+//! Errors of local models.
 
 use llmscen_datasets::token::TokenError;
 use std::path::PathBuf;
 use thiserror::Error;
 
-/// Why a model cannot be loaded, or does not work on what it is asked.
+/// Why a local model cannot be loaded or computed.
 #[derive(Debug, Error)]
 pub enum LocalError {
     /// The name is neither a folder, a GGUF file nor a random model.
     #[error(
-        "the model `{name}` is not there: name a Hugging Face folder (config.json, safetensors, tokenizer.json), its name on the hub \
-         (`org/name`), a .gguf file, or `random:tiny`"
+        "model `{name}` not found; set `target.model` to a Hugging Face folder (config.json, safetensors, tokenizer.json), its name \
+         on the hub (`org/name`), a .gguf file, or `random:tiny`"
     )]
     NotThere {
-        /// What the scenario names.
+        /// Name in the scenario.
         name: String,
     },
-    /// A model of the hub that cannot be downloaded.
+    /// The model cannot be downloaded.
     #[error("{reason}")]
     Download {
-        /// What failed, and what to do.
+        /// Reason and action.
         reason: String,
     },
-    /// A random model of a size that is not known.
-    #[error("there is no random model `{name}`; `random:tiny` is known")]
+    /// An unknown random model.
+    #[error("unknown random model `{name}`; use `random:tiny`")]
     Random {
-        /// What the scenario names.
+        /// Name in the scenario.
         name: String,
     },
     /// A file cannot be read.
     #[error("cannot read {path}: {source}")]
     Read {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// The system's words.
+        /// Error of the system.
         source: std::io::Error,
     },
-    /// A file is not what its name says.
-    #[error("{path} cannot be used: {reason}")]
+    /// A file is invalid.
+    #[error("invalid file {path}: {reason}")]
     Malformed {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// What is wrong with it, and where it helps what to do.
+        /// Reason and action.
         reason: String,
     },
-    /// A model of another family.
-    #[error("{path}: the architecture `{architecture}` is not known; known are llama, mistral, qwen2 and qwen3")]
+    /// The architecture is not supported.
+    #[error("{path}: unsupported architecture `{architecture}`; supported are llama, mistral, qwen2 and qwen3")]
     Architecture {
-        /// The file that says so.
+        /// Path of the file.
         path: PathBuf,
-        /// Its name there.
+        /// Name in the file.
         architecture: String,
     },
-    /// A key of the configuration that is missing or has a value that the engine does not compute with.
+    /// A key of the configuration is missing or has an unsupported value.
     #[error("{path}: `{key}` {reason}")]
     Key {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
         /// The key.
         key: String,
-        /// What is wrong with it.
+        /// Problem with the value.
         reason: String,
     },
     /// The tokenizer.
     #[error(transparent)]
     Tokenizer(#[from] TokenError),
-    /// The device cannot be had.
-    #[error("the device {device} cannot be used: {reason}")]
+    /// The device is not available.
+    #[error("device {device} is not available: {reason}")]
     Device {
-        /// Which.
+        /// Name of the device.
         device: String,
-        /// Why, and what to do.
+        /// Reason and action.
         reason: String,
     },
-    /// An ask that no model could work on.
-    #[error("row {row} of the batch cannot be worked on: {reason}")]
+    /// An invalid row of a batch.
+    #[error("row {row} of the batch is invalid: {reason}")]
     Ask {
-        /// Its place in the batch, from 0.
+        /// Index in the batch, from 0.
         row: usize,
-        /// Why.
+        /// Reason.
         reason: String,
     },
     /// The library or the device failed.
-    #[error("the model stopped while it computed: {reason}")]
+    #[error("the model failed: {reason}")]
     Compute {
-        /// Its words.
+        /// Error of the library.
         reason: String,
     },
 }

@@ -1,89 +1,267 @@
-//! The thread that a model lives on: it is loaded there, works on one batch after another, and goes with its last handle.
+//! The thread of a model. It loads the model, computes one batch after another, and frees the model when its last handle is
+//! dropped.
 //!
 //! ```text
-//! lane ── Job ──► gather ──► prompts to tokens ──► work (prefill, steps) ──► answers, in one go
-//!                 up to `batch`, or a round of a static load
+//! worker ── Job ──► gather ──► tokenize prompts ──► compute (prefill, steps) ──► answers of the batch
+//!                   up to `batch`, or all requests of a static batch
 //! ```
 
-use crate::batch_model::{BatchModel, Resident};
 use crate::error::LocalError;
 use crate::generation_params::{BatchOutput, Ended, GenerationParams, GenerationRequest, LOGITS_AT_ONCE, RowOutput};
-use crate::session::{Gather, Logits, Session};
+use llmscen_client::clock::Clock;
 use llmscen_core::local::{Batch, Loaded};
 use llmscen_core::outcome::{Failure, FailureKind};
 use llmscen_core::units::Nanos;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use serde_json::Value;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
 
-/// While a round gathers, whether it is over is looked at this often.
-const LOOK: Duration = Duration::from_millis(10);
-/// A round of a static load that does not become complete is worked on as it is after so long a silence.
-const SILENCE: Duration = Duration::from_secs(2);
-/// Requests that are sent at the same instant come one after the other: so long is waited for the next one of them.
-const TOGETHER: Duration = Duration::from_millis(2);
+/// Interval of the checks whether the round is over, while a static batch is gathered.
+const POLL_INTERVAL: Duration = Duration::from_millis(10);
+/// A static batch that stays incomplete for this long is computed.
+const INCOMPLETE_TIMEOUT: Duration = Duration::from_secs(2);
+/// Longest time between requests that are sent at the same time.
+const ARRIVAL_GAP: Duration = Duration::from_millis(2);
 
-/// A request for the model.
-pub struct Job {
-    /// The round that it belongs to.
-    pub session: Arc<Session>,
-    /// Its number.
+/// Functions that return the resident memory of this process, in bytes.
+#[derive(Clone, Copy, Debug)]
+pub struct Resident {
+    /// Resets the peak; false where the system cannot.
+    pub anew: fn() -> bool,
+    /// Peak since the reset.
+    pub peak: fn() -> u64,
+    /// Current value.
+    pub now: fn() -> u64,
+    /// Mapped memory of this process; None where the system does not report it.
+    pub reserved: fn() -> Option<u64>,
+}
+
+impl Resident {
+    /// Runs `work` and returns its result with the peak memory meanwhile, or where that is unknown with the memory after it.
+    pub fn measure<T>(self, work: impl FnOnce() -> T) -> (T, u64) {
+        let anew = (self.anew)();
+        let done = work();
+        (done, if anew { (self.peak)() } else { (self.now)() })
+    }
+}
+
+/// A model that computes batches.
+pub trait BatchModel {
+    /// The tokens of a rendered chat template, without special tokens.
+    ///
+    /// # Errors
+    /// The tokenizer rejects the text.
+    fn tokens(&self, text: &str) -> Result<Vec<u32>, LocalError>;
+
+    /// The tokens of a plain text, with the special tokens of the model.
+    ///
+    /// # Errors
+    /// The tokenizer rejects the text.
+    fn plain_tokens(&self, text: &str) -> Result<Vec<u32>, LocalError>;
+
+    /// A conversation rendered with the chat template of the model; None where it has none.
+    ///
+    /// # Errors
+    /// The template rejects the messages.
+    fn chat(&self, messages: &Value) -> Result<Option<String>, LocalError>;
+
+    /// Limit of the tokens of a prompt with its reply.
+    fn limit(&self) -> u64;
+
+    /// Size of the vocabulary.
+    fn vocabulary(&self) -> usize;
+
+    /// Computes a batch to its end. `clock` is read after the device has finished. `alive` is called for each row before each step;
+    /// false cancels the row. If all rows are cancelled, a step or the prefill may stop early.
+    ///
+    /// # Errors
+    /// The device failed.
+    fn work(
+        &mut self,
+        params: &[GenerationParams],
+        clock: &dyn Fn() -> Nanos,
+        alive: &(dyn Fn(usize) -> bool + Sync),
+    ) -> Result<BatchOutput, LocalError>;
+
+    /// Used memory of the device in bytes; None on the CPU, or where it is unknown.
+    fn device_memory(&self) -> Option<u64>;
+}
+
+#[cfg(feature = "local")]
+impl BatchModel for crate::model::Model {
+    fn tokens(&self, text: &str) -> Result<Vec<u32>, LocalError> {
+        self.encode(text, false)
+    }
+
+    fn plain_tokens(&self, text: &str) -> Result<Vec<u32>, LocalError> {
+        self.encode(text, true)
+    }
+
+    fn chat(&self, messages: &Value) -> Result<Option<String>, LocalError> {
+        self.chat(messages)
+    }
+
+    fn limit(&self) -> u64 {
+        self.limit()
+    }
+
+    fn vocabulary(&self) -> usize {
+        self.vocabulary()
+    }
+
+    fn work(
+        &mut self,
+        params: &[GenerationParams],
+        clock: &dyn Fn() -> Nanos,
+        alive: &(dyn Fn(usize) -> bool + Sync),
+    ) -> Result<BatchOutput, LocalError> {
+        self.work(params, clock, alive)
+    }
+
+    fn device_memory(&self) -> Option<u64> {
+        self.device_memory()
+    }
+}
+
+/// Which requests form a batch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Gather {
+    /// Always this many: a static batch.
+    Full(u32),
+    /// The waiting ones, up to this many.
+    Waiting(u32),
+}
+
+impl Gather {
+    /// Limit of the requests of a batch; at least 1.
+    pub fn limit(self) -> usize {
+        match self {
+            Gather::Full(limit) | Gather::Waiting(limit) => limit.max(1) as usize,
+        }
+    }
+}
+
+/// The logits of one request: per step a row with the size of the vocabulary.
+pub struct Logits<'a> {
+    /// Number of the request.
     pub seq: u64,
     /// Its turn, from 0.
     pub turn: u32,
-    /// The part of the dataset that it belongs to.
+    /// The rows of all steps.
+    pub values: &'a [f32],
+    /// Size of a row.
+    pub vocabulary: usize,
+}
+
+/// Writes the logits of a request.
+pub type Keep = Box<dyn Fn(&Logits<'_>) + Send + Sync>;
+
+/// One round of a case, for the thread of the model.
+pub struct Session {
+    /// Clock of the round.
+    pub clock: Clock,
+    /// Which requests form a batch.
+    pub gather: Gather,
+    /// True when no more requests follow: an incomplete batch is computed.
+    pub over: Box<dyn Fn() -> bool + Send + Sync>,
+    /// Writes logits; None where they are not recorded.
+    pub keep: Option<Keep>,
+    batches: Mutex<Vec<Batch>>,
+    /// Replies that ended at the limit of the model.
+    cut: AtomicU64,
+}
+
+impl Session {
+    /// A new round.
+    pub fn new(clock: Clock, gather: Gather, over: Box<dyn Fn() -> bool + Send + Sync>, keep: Option<Keep>) -> Session {
+        Session { clock, gather, over, keep, batches: Mutex::default(), cut: AtomicU64::new(0) }
+    }
+
+    /// Adds a batch with the next number.
+    pub(super) fn add(&self, batch: Batch) {
+        let mut batches = self.batches.lock().unwrap_or_else(PoisonError::into_inner);
+        let number = batches.len() as u64;
+        batches.push(Batch { number, ..batch });
+    }
+
+    /// Counts a reply that ended at the limit of the model.
+    pub(super) fn add_cut(&self) {
+        self.cut.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Number of replies that ended at the limit of the model.
+    pub fn cut(&self) -> u64 {
+        self.cut.load(Ordering::Relaxed)
+    }
+
+    /// The batches so far.
+    pub fn batches(&self) -> Vec<Batch> {
+        self.batches.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+/// A request for the model.
+pub struct Job {
+    /// Round of the request.
+    pub session: Arc<Session>,
+    /// Number of the request.
+    pub seq: u64,
+    /// Its turn, from 0.
+    pub turn: u32,
+    /// Group of the dataset.
     pub group: Option<String>,
     /// Whether it is measured.
     pub measured: bool,
-    /// What is asked; what of it cannot be understood, in words.
-    pub wanted: Result<GenerationRequest, String>,
-    /// After so many tokens its user leaves.
-    pub enough: Option<u64>,
-    /// True once nobody waits for it any more.
-    pub left: Arc<AtomicBool>,
-    /// Where its answer goes.
+    /// The parsed body, or why it is invalid.
+    pub request: Result<GenerationRequest, String>,
+    /// Number of tokens after which the user leaves.
+    pub leave_after: Option<u64>,
+    /// True when the client has cancelled the request.
+    pub cancelled: Arc<AtomicBool>,
+    /// Receiver of the answer.
     pub answer: oneshot::Sender<Result<Answer, Failure>>,
 }
 
 impl Job {
-    fn has_left(&self) -> bool {
-        self.left.load(Ordering::Relaxed)
+    fn is_cancelled(&self) -> bool {
+        self.cancelled.load(Ordering::Relaxed)
     }
 }
 
-/// What the model made of a request.
+/// The reply to a request.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Answer {
     /// Tokens of the prompt.
     pub prompt: Vec<u32>,
-    /// When its batch began.
+    /// Start of its batch.
     pub began: Nanos,
-    /// When the prompts of the batch were done.
+    /// End of the prefill of the batch.
     pub prefilled: Nanos,
-    /// Its tokens.
+    /// Generated tokens.
     pub tokens: Vec<u32>,
-    /// When each was there.
+    /// Time of each token.
     pub stamps: Vec<Nanos>,
-    /// Its text.
+    /// Generated text.
     pub text: String,
     /// `stop`, or `length`.
     pub reason: &'static str,
 }
 
-/// A model that is loaded, and its thread. The thread ends when the handle goes and its batch is done.
+/// The thread of a loaded model. It ends after the current batch when the handle is dropped.
 pub struct Host {
     jobs: Option<Sender<Job>>,
     thread: Option<JoinHandle<()>>,
-    /// Jobs that the thread has not done with.
+    /// Number of unfinished jobs.
     open: Arc<AtomicUsize>,
-    /// What it told of its loading.
+    /// Facts about the loading.
     pub loaded: Loaded,
 }
 
-/// A model that is being loaded.
+/// The thread of a model that is being loaded.
 pub struct Loading {
     loaded: Receiver<Result<Loaded, LocalError>>,
     jobs: Sender<Job>,
@@ -92,34 +270,35 @@ pub struct Loading {
 }
 
 impl Loading {
-    /// Begins to load a model on a thread of its own. `memory` tells what this process takes.
+    /// Starts to load a model on a new thread. `memory` returns the memory of this process.
     ///
     /// # Errors
-    /// The system gives no thread.
+    /// The system cannot start a thread.
     pub fn start<W: BatchModel>(
         load: impl FnOnce() -> Result<(W, Loaded), LocalError> + Send + 'static,
         memory: Resident,
     ) -> std::io::Result<Loading> {
-        let ((jobs, waiting), (told, loaded)) = (mpsc::channel(), mpsc::channel());
+        let (jobs, waiting) = mpsc::channel();
+        let (loaded_sender, loaded) = mpsc::channel();
         let open = Arc::<AtomicUsize>::default();
-        let done = open.clone();
+        let open_jobs = open.clone();
         let thread = std::thread::Builder::new().name("model".into()).spawn(move || match load() {
-            Err(error) => _ = told.send(Err(error)),
+            Err(error) => _ = loaded_sender.send(Err(error)),
             Ok((model, loaded)) => {
-                if told.send(Ok(loaded)).is_ok() {
-                    serve(model, &waiting, &done, memory);
+                if loaded_sender.send(Ok(loaded)).is_ok() {
+                    serve(model, &waiting, &open_jobs, memory);
                 }
             }
         })?;
         Ok(Loading { loaded, jobs, thread, open })
     }
 
-    /// Waits for the model, for so long at the most; the loading itself where it needs longer.
+    /// Waits for the model; returns the loading again after the timeout.
     ///
     /// # Errors
-    /// It cannot be loaded. None of [`LocalError`]: its thread ended without a word.
-    pub fn wait(self, most: Duration) -> Result<Result<Host, Loading>, Option<LocalError>> {
-        match self.loaded.recv_timeout(most) {
+    /// The model cannot be loaded. None: the thread panicked.
+    pub fn wait(self, timeout: Duration) -> Result<Result<Host, Loading>, Option<LocalError>> {
+        match self.loaded.recv_timeout(timeout) {
             Ok(Ok(loaded)) => Ok(Ok(Host { jobs: Some(self.jobs), thread: Some(self.thread), open: self.open, loaded })),
             Ok(Err(error)) => Err(Some(error)),
             Err(RecvTimeoutError::Timeout) => Ok(Err(self)),
@@ -129,22 +308,22 @@ impl Loading {
 }
 
 impl Host {
-    /// Hands over a request. False where the thread is gone.
-    pub fn give(&self, job: Job) -> bool {
+    /// Sends a request to the thread. False where the thread has stopped.
+    pub fn send(&self, job: Job) -> bool {
         self.open.fetch_add(1, Ordering::AcqRel);
         self.jobs.as_ref().is_some_and(|jobs| jobs.send(job).is_ok())
     }
 
-    /// Whether its thread has done with all that was handed over, what nobody waits for any more among it; or is gone.
-    pub fn idle(&self) -> bool {
+    /// Whether the thread has finished all jobs, also cancelled ones, or has stopped.
+    pub fn is_idle(&self) -> bool {
         self.open.load(Ordering::Acquire) == 0 || self.thread.as_ref().is_none_or(JoinHandle::is_finished)
     }
 
-    /// Lets the model go and waits until its memory is free.
+    /// Drops the model and waits until its memory is free.
     pub fn free(mut self) {
         drop(self.jobs.take());
         if let Some(thread) = self.thread.take() {
-            // Had it panicked, its requests have failed with it.
+            // If it panicked, its requests have failed.
             let _ = thread.join();
         }
     }
@@ -155,20 +334,20 @@ fn serve(mut model: impl BatchModel, waiting: &Receiver<Job>, open: &AtomicUsize
     while let Some(first) = next.take().or_else(|| waiting.recv().ok()) {
         let (batch, other) = gather(first, waiting);
         next = other;
-        let many = batch.len();
-        work_on(&mut model, batch, memory);
-        open.fetch_sub(many, Ordering::AcqRel);
+        let count = batch.len();
+        compute_batch(&mut model, batch, memory);
+        open.fetch_sub(count, Ordering::AcqRel);
     }
 }
 
-/// The requests that are worked on together with the first, and one of another round that came meanwhile.
+/// The batch of the first request, and a request of another round that arrived meanwhile.
 fn gather(first: Job, waiting: &Receiver<Job>) -> (Vec<Job>, Option<Job>) {
     let session = first.session.clone();
-    let most = session.gather.most();
+    let limit = session.gather.limit();
     let mut batch = vec![first];
     let mut last = Instant::now();
-    while batch.len() < most {
-        match waiting.recv_timeout(if matches!(session.gather, Gather::Full(_)) { LOOK } else { TOGETHER }) {
+    while batch.len() < limit {
+        match waiting.recv_timeout(if matches!(session.gather, Gather::Full(_)) { POLL_INTERVAL } else { ARRIVAL_GAP }) {
             Ok(job) if Arc::ptr_eq(&job.session, &session) => {
                 batch.push(job);
                 last = Instant::now();
@@ -177,7 +356,7 @@ fn gather(first: Job, waiting: &Receiver<Job>) -> (Vec<Job>, Option<Job>) {
             Err(RecvTimeoutError::Disconnected) => break,
             Err(RecvTimeoutError::Timeout) => {
                 let full = matches!(session.gather, Gather::Full(_));
-                if !full || last.elapsed() >= SILENCE || (session.over)() || batch.iter().all(Job::has_left) {
+                if !full || last.elapsed() >= INCOMPLETE_TIMEOUT || (session.over)() || batch.iter().all(Job::is_cancelled) {
                     break;
                 }
             }
@@ -186,39 +365,40 @@ fn gather(first: Job, waiting: &Receiver<Job>) -> (Vec<Job>, Option<Job>) {
     (batch, None)
 }
 
-/// BatchModel on these requests together, to the end of the last of them. `memory` tells what this process takes.
-pub(super) fn work_on(model: &mut impl BatchModel, jobs: Vec<Job>, memory: Resident) {
+/// Computes a batch and sends the answers. `memory` returns the memory of this process.
+fn compute_batch(model: &mut impl BatchModel, jobs: Vec<Job>, memory: Resident) {
     let Some(session) = jobs.first().map(|job| job.session.clone()) else { return };
     let mut rows: Vec<(Job, GenerationParams)> = Vec::with_capacity(jobs.len());
-    // Nobody waits for the answer of one who has left: it is dropped with the job.
-    for job in jobs.into_iter().filter(|job| !job.has_left()) {
-        match asked(model, &job, session.keep.is_some()) {
-            Ok(ask) => rows.push((job, ask)),
+    // Cancelled requests need no answer.
+    for job in jobs.into_iter().filter(|job| !job.is_cancelled()) {
+        match prepare_request(model, &job, session.keep.is_some()) {
+            Ok(params) => rows.push((job, params)),
             Err(failure) => _ = job.answer.send(Err(failure)),
         }
     }
     if rows.is_empty() {
         return;
     }
-    let (jobs, asks): (Vec<Job>, Vec<GenerationParams>) = rows.into_iter().unzip();
-    if let Some(failure) = too_much(&asks, model.vocabulary() as u64) {
+    let (jobs, params): (Vec<Job>, Vec<GenerationParams>) = rows.into_iter().unzip();
+    if let Some(failure) = check_logits_memory(&params, model.vocabulary() as u64) {
         for job in jobs {
             let _ = job.answer.send(Err(failure.clone()));
         }
         return;
     }
-    let left: Vec<_> = jobs.iter().map(|job| Arc::clone(&job.left)).collect();
-    let alive = |row: usize| left.get(row).is_some_and(|left| !left.load(std::sync::atomic::Ordering::Relaxed));
+    let cancelled: Vec<_> = jobs.iter().map(|job| Arc::clone(&job.cancelled)).collect();
+    let alive = |row: usize| cancelled.get(row).is_some_and(|cancelled| !cancelled.load(Ordering::Relaxed));
     let reserved = memory.reserved;
-    let (worked, memory) = memory.during(|| model.work(&asks, &|| session.clock.now(), &alive));
+    let (worked, memory) = memory.measure(|| model.work(&params, &|| session.clock.now(), &alive));
     match worked {
         Ok(worked) => {
-            let (device_memory, memory_reserved) = (model.device_memory(), reserved());
-            // What was given up before its first token has no times.
+            let device_memory = model.device_memory();
+            let memory_reserved = reserved();
+            // A batch that was cancelled before its first token has no times.
             if worked.rows.iter().any(|row| !row.tokens.is_empty()) {
-                session.add(Batch { memory, memory_reserved, device_memory, ..batch(&jobs, &asks, &worked) });
+                session.add(Batch { memory, memory_reserved, device_memory, ..batch_facts(&jobs, &params, &worked) });
             }
-            answer(jobs, &asks, worked, (model.limit(), model.vocabulary()));
+            send_answers(jobs, &params, worked, model.limit(), model.vocabulary());
         }
         Err(error) => {
             for job in jobs {
@@ -228,40 +408,40 @@ pub(super) fn work_on(model: &mut impl BatchModel, jobs: Vec<Job>, memory: Resid
     }
 }
 
-/// Why the logits of a batch cannot be kept; None where they can.
-pub(super) fn too_much(asks: &[GenerationParams], vocabulary: u64) -> Option<Failure> {
-    let steps = asks.iter().filter(|ask| ask.logits).fold(0u64, |steps, ask| steps.saturating_add(ask.max_tokens));
+/// The failure of a batch whose logits need too much memory.
+fn check_logits_memory(params: &[GenerationParams], vocabulary: u64) -> Option<Failure> {
+    let steps = params.iter().filter(|params| params.logits).fold(0u64, |steps, params| steps.saturating_add(params.max_tokens));
     let bytes = steps.saturating_mul(vocabulary).saturating_mul(4);
     let why = || {
         format!(
-            "the logits of its batch need {bytes} bytes of memory ({steps} tokens of {vocabulary} numbers), and {LOGITS_AT_ONCE} is the \
-             most: ask for fewer `max_tokens`, or for smaller batches"
+            "the logits of the batch need {bytes} bytes ({steps} tokens × {vocabulary} numbers), limit {LOGITS_AT_ONCE} bytes; lower \
+             `max_tokens` or the batch size"
         )
     };
     (bytes > LOGITS_AT_ONCE).then(|| Failure::new(FailureKind::StreamError, why()).at("before the first token"))
 }
 
-/// What is asked as a row.
-fn asked(model: &impl BatchModel, job: &Job, logits: bool) -> Result<GenerationParams, Failure> {
-    let unread = |why: &String| Failure::new(FailureKind::Decode, why).at("before the first token");
-    let wanted = job.wanted.as_ref().map_err(unread)?;
-    let prompt = wanted.prompt(model).map_err(|error| failed(&error))?;
-    let (tokens, limit) = (prompt.len() as u64, model.limit());
-    let refused = |why: String| Failure::new(FailureKind::StreamError, why).at("before the first token");
+fn prepare_request(model: &impl BatchModel, job: &Job, logits: bool) -> Result<GenerationParams, Failure> {
+    let invalid = |why: &String| Failure::new(FailureKind::Decode, why).at("before the first token");
+    let request = job.request.as_ref().map_err(invalid)?;
+    let prompt = request.prompt(model).map_err(|error| failed(&error))?;
+    let tokens = prompt.len() as u64;
+    let limit = model.limit();
+    let rejected = |why: String| Failure::new(FailureKind::StreamError, why).at("before the first token");
     let vocabulary = model.vocabulary();
     if let Some(id) = prompt.iter().find(|id| **id as usize >= vocabulary) {
-        return Err(refused(format!(
-            "the prompt has the token {id}, and the model knows {vocabulary}: the tokenizer is another one's"
+        return Err(rejected(format!(
+            "the prompt has the token id {id}, the vocabulary of the model has {vocabulary} tokens; use the tokenizer of the model"
         )));
     }
     match limit.saturating_sub(tokens) {
-        _ if tokens == 0 => Err(refused("the prompt has no tokens".into())),
-        0 => Err(refused(format!("the prompt has {tokens} tokens, and the model has room for {limit} with its reply"))),
-        room => match wanted.beyond(room, job.enough) {
-            Some(most) if wanted.ignore_eos => Err(refused(format!(
-                "the prompt has {tokens} tokens and the reply is to have {most}, with `ignore_eos`; the model has room for {limit} in all"
+        _ if tokens == 0 => Err(rejected("the prompt has no tokens".into())),
+        0 => Err(rejected(format!("the prompt has {tokens} tokens, the limit of the model is {limit} with the reply"))),
+        room => match request.excess_length(room, job.leave_after) {
+            Some(most) if request.ignore_eos => Err(rejected(format!(
+                "the prompt has {tokens} tokens, the reply {most} (`ignore_eos`); the limit of the model is {limit} in total"
             ))),
-            _ => Ok(wanted.ask(prompt, room, job.enough, logits)),
+            _ => Ok(request.params(prompt, room, job.leave_after, logits)),
         },
     }
 }
@@ -270,7 +450,7 @@ fn failed(error: &LocalError) -> Failure {
     Failure::new(FailureKind::StreamError, error.to_string())
 }
 
-fn batch(jobs: &[Job], asks: &[GenerationParams], worked: &BatchOutput) -> Batch {
+fn batch_facts(jobs: &[Job], params: &[GenerationParams], worked: &BatchOutput) -> Batch {
     let group = jobs.first().and_then(|first| first.group.clone());
     let ends = worked.steps.iter();
     let starts = std::iter::once(&worked.prefilled).chain(&worked.steps);
@@ -280,7 +460,7 @@ fn batch(jobs: &[Job], asks: &[GenerationParams], worked: &BatchOutput) -> Batch
         measured: jobs.iter().all(|job| job.measured),
         group: group.filter(|group| jobs.iter().all(|job| job.group.as_ref() == Some(group))),
         began: worked.began,
-        prompt_tokens: asks.iter().map(|ask| ask.prompt.len() as u64).sum(),
+        prompt_tokens: params.iter().map(|params| params.prompt.len() as u64).sum(),
         padded_to: worked.padded_to,
         output_tokens: worked.rows.iter().map(|row| row.tokens.len() as u64).sum(),
         prefill: worked.prefilled.since(worked.began),
@@ -291,21 +471,21 @@ fn batch(jobs: &[Job], asks: &[GenerationParams], worked: &BatchOutput) -> Batch
     }
 }
 
-fn answer(jobs: Vec<Job>, asks: &[GenerationParams], worked: BatchOutput, (limit, vocabulary): (u64, usize)) {
+fn send_answers(jobs: Vec<Job>, params: &[GenerationParams], worked: BatchOutput, limit: u64, vocabulary: usize) {
     let BatchOutput { rows, began, prefilled, .. } = worked;
-    // Nobody waits for a row without a token: it was given up before its prompt was done.
-    for ((job, ask), row) in jobs.into_iter().zip(asks).zip(rows).filter(|(_, row)| !row.tokens.is_empty()) {
+    // A row without a token was cancelled before the end of the prefill.
+    for ((job, params), row) in jobs.into_iter().zip(params).zip(rows).filter(|(_, row)| !row.tokens.is_empty()) {
         let RowOutput { tokens, text, stamps, ended, logits } = row;
         if let (Some(keep), Some(values)) = (&job.session.keep, &logits) {
             keep(&Logits { seq: job.seq, turn: job.turn, values, vocabulary });
         }
-        let room = limit.saturating_sub(ask.prompt.len() as u64);
-        let beyond = job.wanted.as_ref().is_ok_and(|wanted| wanted.beyond(room, job.enough).is_some());
-        if beyond && ended == Ended::Length {
+        let room = limit.saturating_sub(params.prompt.len() as u64);
+        let exceeds_limit = job.request.as_ref().is_ok_and(|request| request.excess_length(room, job.leave_after).is_some());
+        if exceeds_limit && ended == Ended::Length {
             job.session.add_cut();
         }
         let reason = if ended == Ended::Stop { "stop" } else { "length" };
-        let answer = Answer { prompt: ask.prompt.clone(), began, prefilled, tokens, stamps, text, reason };
+        let answer = Answer { prompt: params.prompt.clone(), began, prefilled, tokens, stamps, text, reason };
         let _ = job.answer.send(Ok(answer));
     }
 }

@@ -1,8 +1,5 @@
-//! A decoder of the Llama family, on candle's operations.
-//!
-//! The only module that uses candle.
+//! A decoder of the Llama family, computed with candle. Only this module uses candle.
 
-mod cache;
 mod config;
 mod gguf;
 mod linear;
@@ -17,32 +14,31 @@ pub use load::check;
 
 use crate::error::LocalError;
 use crate::generation_params::{BatchOutput, GenerationParams};
-use cache::Cache;
 use llmscen_core::local::{Loaded, Local};
 use llmscen_core::seed::Seed;
 use llmscen_core::units::Nanos;
 use llmscen_datasets::token::{TokenError, Tokenizer};
-use network::Network;
+use network::{Cache, Network};
 use rayon::ThreadPool;
 use rope::Rope;
 use work::{Batch, Row};
 
-/// Tokens that are provided for where a row may end at any of them.
+/// Tokens for which the cache is allocated at first, where rows may end early.
 const AHEAD: usize = 256;
 
-/// A model that is loaded.
+/// A loaded model.
 #[derive(Debug)]
 pub struct Model {
     network: Network,
     rope: Rope,
-    /// Of the last batch: the next one takes it where it fits.
+    /// The cache of the last batch, which the next one reuses if it fits.
     cache: Option<Cache>,
     tokenizer: Tokenizer,
     eos: Vec<u32>,
     limit: usize,
     vocabulary: usize,
     intermediate: usize,
-    /// Its own threads, as many as it was told.
+    /// The threads of the CPU.
     pool: ThreadPool,
 }
 
@@ -52,7 +48,7 @@ impl From<candle_core::Error> for LocalError {
     }
 }
 
-/// The library's words, without the backtrace that it puts under them where RUST_BACKTRACE is set.
+/// The error of the library without its backtrace.
 fn first_line(error: &candle_core::Error) -> String {
     error.to_string().lines().find(|line| !line.trim().is_empty()).unwrap_or_default().trim().to_owned()
 }
@@ -61,15 +57,15 @@ impl Model {
     /// Loads a model: a Hugging Face folder, a .gguf file, or `random:tiny`, whose weights are drawn from `seed`.
     ///
     /// # Errors
-    /// Names the file and what is wrong with it, or the device that cannot be had.
+    /// A file is invalid, or the device is not available.
     pub fn load(name: &str, spec: &Local, seed: Seed) -> Result<(Model, Loaded), LocalError> {
         load::load(name, spec, seed)
     }
 
-    /// The tokens of a text; where `special`, with the special ones around it, and never with two BOS tokens.
+    /// The tokens of a text, if `special` with the special tokens of plain text, but never with two BOS tokens.
     ///
     /// # Errors
-    /// The tokenizer refuses the text.
+    /// The tokenizer rejects the text.
     pub fn encode(&self, text: &str, special: bool) -> Result<Vec<u32>, LocalError> {
         let refused = || TokenError::Refused { reason: "it cannot tokenize the text".into() };
         let ids = if special { self.tokenizer.encode_prompt(text) } else { self.tokenizer.encode(text, false) };
@@ -80,7 +76,7 @@ impl Model {
     /// tokens; None where the model has none.
     ///
     /// # Errors
-    /// The template refuses the messages.
+    /// The template rejects the messages.
     pub fn chat(&self, messages: &serde_json::Value) -> Result<Option<String>, LocalError> {
         if self.tokenizer.chat_template().is_none() {
             return Ok(None);
@@ -89,115 +85,125 @@ impl Model {
         Ok(Some(self.tokenizer.chat(messages, None)?))
     }
 
-    /// The tokens that a prompt and its reply may have together.
+    /// Limit of the tokens of a prompt with its reply.
     pub fn limit(&self) -> u64 {
         self.limit as u64
     }
 
-    /// The width of its logits.
+    /// Size of the vocabulary.
     pub fn vocabulary(&self) -> usize {
         self.vocabulary
     }
 
-    /// BatchModel on a batch. `clock` is read after the device was waited for; `alive` is asked for each row that goes on before
-    /// each step, and false gives the row up; between pieces of the prompts and layers it is asked whether anybody waits still, and
-    /// where nobody does, nothing more is computed. Rows that ended stay in the batch, uncounted, until all have.
+    /// Computes a batch. `clock` is read after the device has finished. `alive` is called for each active row before each step; false
+    /// cancels the row. It is also called between pieces of the prefill and layers, where computing stops if all rows are cancelled.
+    /// Rows that ended stay in the batch until all have ended.
     ///
     /// # Errors
-    /// A prompt that is empty or too long, or a device that fails.
+    /// A prompt is empty or too long, or the device failed.
     pub fn work(
         &mut self,
-        asks: &[GenerationParams],
+        params: &[GenerationParams],
         clock: &dyn Fn() -> Nanos,
         alive: &(dyn Fn(usize) -> bool + Sync),
     ) -> Result<BatchOutput, LocalError> {
-        self.check(asks)?;
+        self.check(params)?;
         let vocabulary = self.vocabulary;
-        let mut rows: Vec<Row> = asks.iter().map(|ask| Row::new(ask, self.limit, vocabulary)).collect();
+        let mut rows: Vec<Row> = params.iter().map(|params| Row::new(params, self.limit, vocabulary)).collect();
         let began = clock();
-        let lengths: Vec<usize> = asks.iter().map(|ask| ask.prompt.len()).collect();
+        let lengths: Vec<usize> = params.iter().map(|params| params.prompt.len()).collect();
         let longest = lengths.iter().copied().max().unwrap_or(0);
         let mut ends = Vec::new();
-        if wanted(&mut rows, alive) {
-            let columns = self.prepare(asks, longest)?;
+        if cancel_and_check(&mut rows, alive) {
+            let columns = self.prepare(params, longest)?;
             let Model { network, rope, cache: Some(cache), tokenizer, eos, limit, intermediate, pool, .. } = self else {
-                return Err(LocalError::Compute { reason: "it has no room for keys and values".into() });
+                return Err(LocalError::Compute { reason: "it has no cache of keys and values".into() });
             };
-            let hidden = work::hidden(&lengths, columns, &network.device)?;
-            let mut batch =
-                Batch { network, rope, cache, intermediate: *intermediate, rows: &mut rows, alive, longest, hidden, done: 0 };
+            let padding_mask = work::padding_mask(&lengths, columns, &network.device)?;
+            let mut batch = Batch {
+                network,
+                rope,
+                cache,
+                intermediate: *intermediate,
+                rows: &mut rows,
+                alive,
+                longest,
+                padding_mask,
+                done: 0,
+            };
             loop {
-                let whole = pool.install(|| if batch.done == 0 { batch.prefill() } else { batch.step() })?;
-                if !whole {
-                    batch.rows.iter_mut().filter(|row| row.goes_on()).for_each(Row::give_up);
+                let completed = pool.install(|| if batch.done == 0 { batch.prefill() } else { batch.step() })?;
+                if !completed {
+                    batch.rows.iter_mut().filter(|row| row.is_active()).for_each(Row::cancel);
                     break;
                 }
                 let now = clock();
                 ends.push(now);
-                batch.rows.iter_mut().for_each(|row| row.settle(now, tokenizer, eos, *limit));
-                if !wanted(batch.rows, alive) {
+                batch.rows.iter_mut().for_each(|row| row.record_token(now, tokenizer, eos, *limit));
+                if !cancel_and_check(batch.rows, alive) {
                     break;
                 }
             }
         }
-        let rows = rows.into_iter().map(|row| row.told(&self.tokenizer, vocabulary)).collect();
+        let rows = rows.into_iter().map(|row| row.into_output(&self.tokenizer, vocabulary)).collect();
         let mut ends = ends.into_iter();
         let prefilled = ends.next().unwrap_or(began);
         Ok(BatchOutput { rows, began, prefilled, steps: ends.collect(), padded_to: longest as u64 })
     }
 
-    /// Bytes in use on the device; None on the CPU, or where it does not tell.
+    /// Used memory of the device in bytes; None on the CPU, or where it is unknown.
     pub fn device_memory(&self) -> Option<u64> {
         load::device_memory(&self.network.device)
     }
 
-    fn check(&self, asks: &[GenerationParams]) -> Result<(), LocalError> {
-        let wrong = |row: usize, reason: String| Err(LocalError::Ask { row, reason });
-        for (row, ask) in asks.iter().enumerate() {
-            let tokens = ask.prompt.len();
+    fn check(&self, params: &[GenerationParams]) -> Result<(), LocalError> {
+        let error = |row: usize, reason: String| Err(LocalError::Ask { row, reason });
+        for (row, params) in params.iter().enumerate() {
+            let tokens = params.prompt.len();
             if tokens == 0 {
-                return wrong(row, "its prompt is empty".into());
+                return error(row, "the prompt is empty".into());
             }
-            if ask.max_tokens == 0 {
-                return wrong(row, "it wants no token".into());
+            if params.max_tokens == 0 {
+                return error(row, "`max_tokens` is 0".into());
             }
             if tokens >= self.limit {
-                let reason = format!("its prompt of {tokens} tokens leaves no room for a reply in the model's {}", self.limit);
-                return wrong(row, reason);
+                let reason = format!("the prompt has {tokens} tokens, the limit of the model is {} with the reply", self.limit);
+                return error(row, reason);
             }
-            if let Some(id) = ask.prompt.iter().find(|id| **id as usize >= self.vocabulary) {
-                return wrong(row, format!("the token {id} is none of the model's {}", self.vocabulary));
+            if let Some(id) = params.prompt.iter().find(|id| **id as usize >= self.vocabulary) {
+                return error(row, format!("the token id {id} is not below the vocabulary size {}", self.vocabulary));
             }
         }
         Ok(())
     }
 
-    /// Makes room for a batch; says how many columns it may come to.
-    fn prepare(&mut self, asks: &[GenerationParams], longest: usize) -> Result<usize, LocalError> {
+    /// Allocates the cache of a batch; returns the largest number of its columns.
+    fn prepare(&mut self, params: &[GenerationParams], longest: usize) -> Result<usize, LocalError> {
         let limit = self.limit;
-        let most = |ask: &GenerationParams| usize::try_from(ask.max_tokens).unwrap_or(limit).min(limit - ask.prompt.len());
-        let columns = longest + asks.iter().map(most).max().unwrap_or(0);
-        let sure = asks.iter().filter(|ask| ask.ignore_eos && ask.stop.is_empty()).map(most).max().unwrap_or(0);
+        let most =
+            |params: &GenerationParams| usize::try_from(params.max_tokens).unwrap_or(limit).min(limit - params.prompt.len());
+        let columns = longest + params.iter().map(most).max().unwrap_or(0);
+        let sure = params.iter().filter(|params| params.ignore_eos && params.stop.is_empty()).map(most).max().unwrap_or(0);
         let room = columns.min(longest + sure.max(AHEAD));
         let Network { dtype, device, .. } = &self.network;
-        self.rope.reach(columns, *dtype, device)?;
-        if !self.cache.as_ref().is_some_and(|cache| cache.fits(asks.len(), room)) {
-            // The old one goes first: there may not be room for both.
+        self.rope.extend_to(columns, *dtype, device)?;
+        if !self.cache.as_ref().is_some_and(|cache| cache.fits(params.len(), room)) {
+            // The old cache is freed first, because there may not be memory for both.
             self.cache = None;
-            self.cache = Some(Cache::new(self.network.width(), asks.len(), room, *dtype, device)?);
+            self.cache = Some(Cache::new(self.network.width(), params.len(), room, *dtype, device)?);
         }
         Ok(columns)
     }
 }
 
-/// Gives up the rows that nobody waits for; says whether any goes on.
-fn wanted(rows: &mut [Row], alive: &(dyn Fn(usize) -> bool + Sync)) -> bool {
-    for (number, row) in rows.iter_mut().enumerate().filter(|(_, row)| row.goes_on()) {
+/// Cancels the rows that are not `alive`; whether any row is active.
+fn cancel_and_check(rows: &mut [Row], alive: &(dyn Fn(usize) -> bool + Sync)) -> bool {
+    for (number, row) in rows.iter_mut().enumerate().filter(|(_, row)| row.is_active()) {
         if !alive(number) {
-            row.give_up();
+            row.cancel();
         }
     }
-    rows.iter().any(Row::goes_on)
+    rows.iter().any(Row::is_active)
 }
 
 #[cfg(test)]

@@ -1,20 +1,19 @@
-//! How the next token is chosen from the logits.
+//! Sampling of the next token from the logits.
 //!
-//! In the order of [`Sampling`]: the repetition penalty, the temperature, the most likely `top_k`, of their shares the fewest
-//! that sum to `top_p`, of those the ones at least `min_p` as likely as the most likely. Then one number is drawn, whatever
-//! the filters left, so that a row's draws depend on its seed and its step alone. Equal logits stand in the order of their ids.
+//! The steps are those of [`Sampling`] in order: repetition penalty, temperature, `top_k`, `top_p`, `min_p`. Then exactly one
+//! random number is drawn, so that the numbers of a row depend only on its seed and step. Equal logits are ordered by id.
 
 use crate::generation_params::Sampling;
 use rand::Rng;
 use std::cmp::Ordering;
 use std::collections::BTreeSet;
 
-/// How many of the most likely are sorted first where `top_p` asks for some.
+/// Number of most likely tokens that are sorted first for `top_p`.
 const FIRST: usize = 64;
 
-/// The token of the highest logit; of several, the first.
+/// The token with the highest logit; the first of several.
 pub fn greedy(logits: &[f32]) -> u32 {
-    // Lanes of their own, so that the compiler compares many at once.
+    // Separate lanes, so that the compiler vectorizes the comparison.
     let mut lanes = [f32::NEG_INFINITY; 16];
     let chunks = logits.chunks_exact(lanes.len());
     let mut best = chunks.remainder().iter().copied().fold(f32::NEG_INFINITY, f32::max);
@@ -27,47 +26,47 @@ pub fn greedy(logits: &[f32]) -> u32 {
     logits.iter().position(|logit| *logit == best).unwrap_or(0) as u32
 }
 
-/// Chooses a token. `seen` are those of the prompt and of what was generated. Writes over the logits.
-pub fn choose(logits: &mut [f32], sampling: &Sampling, seen: &BTreeSet<u32>, rng: &mut impl Rng) -> u32 {
-    penalise(logits, sampling.repetition_penalty, seen);
+/// Samples a token. `previous` are the tokens of the prompt and the reply. Overwrites the logits.
+pub fn sample_token(logits: &mut [f32], sampling: &Sampling, previous: &BTreeSet<u32>, rng: &mut impl Rng) -> u32 {
+    apply_penalty(logits, sampling.repetition_penalty, previous);
     if sampling.temperature <= 0.0 {
         return greedy(logits);
     }
-    let drawn = (rng.next_u64() >> 11) as f64 / (1u64 << 53) as f64;
-    weigh(logits, sampling.temperature);
-    let kept = kept(logits, sampling);
-    draw(&kept, drawn)
+    let random = (rng.next_u64() >> 11) as f64 / (1u64 << 53) as f64;
+    to_weights(logits, sampling.temperature);
+    let candidates = filter_tokens(logits, sampling);
+    select(&candidates, random)
 }
 
-/// Divides the logits of seen tokens where they are positive, multiplies them where they are negative.
-pub fn penalise(logits: &mut [f32], penalty: f32, seen: &BTreeSet<u32>) {
+/// Divides positive and multiplies negative logits of previous tokens.
+fn apply_penalty(logits: &mut [f32], penalty: f32, previous: &BTreeSet<u32>) {
     if penalty == 1.0 {
         return;
     }
-    for id in seen {
+    for id in previous {
         if let Some(logit) = logits.get_mut(*id as usize) {
             *logit = if *logit > 0.0 { *logit / penalty } else { *logit * penalty };
         }
     }
 }
 
-/// Makes logits weights: how likely each is, as a share of the most likely.
-pub fn weigh(logits: &mut [f32], temperature: f32) {
+/// Converts logits to weights: probabilities as shares of the highest one.
+fn to_weights(logits: &mut [f32], temperature: f32) {
     let best = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
     for logit in logits {
         *logit = ((*logit - best) / temperature).exp();
     }
 }
 
-/// The tokens that the filters leave, with their weights: the most likely first where `top_k` or `top_p` took some away, by id
-/// otherwise, for sorting a whole vocabulary would cost more than all the rest.
-pub fn kept(weights: &[f32], sampling: &Sampling) -> Vec<(u32, f32)> {
+/// The tokens that pass the filters, with their weights: sorted by weight where `top_k` or `top_p` removed some, otherwise by id,
+/// because sorting the whole vocabulary would be slow.
+fn filter_tokens(weights: &[f32], sampling: &Sampling) -> Vec<(u32, f32)> {
     let mut all: Vec<(u32, f32)> = (0u32..).zip(weights.iter().copied()).collect();
     let top = usize::try_from(sampling.top_k).unwrap_or(usize::MAX);
     if top > 0 && top < all.len() {
-        all.select_nth_unstable_by(top - 1, likelier);
+        all.select_nth_unstable_by(top - 1, by_weight);
         all.truncate(top);
-        all.sort_unstable_by(likelier);
+        all.sort_unstable_by(by_weight);
     }
     if sampling.top_p < 1.0 {
         nucleus(&mut all, sampling.top_p);
@@ -84,10 +83,10 @@ fn nucleus(all: &mut Vec<(u32, f32)>, share: f32) {
     loop {
         let end = sorted.min(all.len());
         if end < all.len() {
-            all.select_nth_unstable_by(end, likelier);
+            all.select_nth_unstable_by(end, by_weight);
         }
         let head = all.get_mut(..end).unwrap_or_default();
-        head.sort_unstable_by(likelier);
+        head.sort_unstable_by(by_weight);
         let mut sum = 0.0;
         let found = head.iter().position(|(_, weight)| {
             sum += f64::from(*weight);
@@ -101,21 +100,21 @@ fn nucleus(all: &mut Vec<(u32, f32)>, share: f32) {
     }
 }
 
-fn likelier(a: &(u32, f32), b: &(u32, f32)) -> Ordering {
+fn by_weight(a: &(u32, f32), b: &(u32, f32)) -> Ordering {
     b.1.total_cmp(&a.1).then(a.0.cmp(&b.0))
 }
 
-/// The token in which the share `drawn`, from 0 to below 1, of all the weights falls.
-pub fn draw(kept: &[(u32, f32)], drawn: f64) -> u32 {
-    let all: f64 = kept.iter().map(|(_, weight)| f64::from(*weight)).sum();
-    let mut left = drawn * all;
-    for (id, weight) in kept {
+/// The token at the share `random` (0 to below 1) of the sum of all weights.
+fn select(candidates: &[(u32, f32)], random: f64) -> u32 {
+    let total: f64 = candidates.iter().map(|(_, weight)| f64::from(*weight)).sum();
+    let mut left = random * total;
+    for (id, weight) in candidates {
         left -= f64::from(*weight);
         if left < 0.0 {
             return *id;
         }
     }
-    kept.last().map_or(0, |(id, _)| *id)
+    candidates.last().map_or(0, |(id, _)| *id)
 }
 
 #[cfg(test)]
@@ -131,8 +130,8 @@ mod tests {
 
     fn left(sampling: Sampling) -> Vec<u32> {
         let mut weights = logits();
-        weigh(&mut weights, 1.0);
-        kept(&weights, &sampling).into_iter().map(|(id, _)| id).collect()
+        to_weights(&mut weights, 1.0);
+        filter_tokens(&weights, &sampling).into_iter().map(|(id, _)| id).collect()
     }
 
     #[test]
@@ -149,17 +148,17 @@ mod tests {
     #[test]
     fn the_penalty_divides_what_is_positive_and_multiplies_what_is_negative() {
         let mut logits = vec![2.0, -2.0, 4.0, -4.0];
-        penalise(&mut logits, 2.0, &BTreeSet::from([0, 1, 9]));
+        apply_penalty(&mut logits, 2.0, &BTreeSet::from([0, 1, 9]));
         assert_eq!(logits, [1.0, -4.0, 4.0, -4.0]);
         let strict = Sampling { repetition_penalty: 4.0, ..Sampling::default() };
         let mut rng = ChaCha8Rng::seed_from_u64(0);
-        assert_eq!(choose(&mut [3.0, 1.0], &strict, &BTreeSet::from([0]), &mut rng), 1, "greedy reads penalised logits");
+        assert_eq!(sample_token(&mut [3.0, 1.0], &strict, &BTreeSet::from([0]), &mut rng), 1, "greedy reads penalised logits");
     }
 
     #[test]
     fn the_temperature_spreads_the_weights() {
         let mut weights = logits();
-        weigh(&mut weights, 0.5);
+        to_weights(&mut weights, 0.5);
         let truth = [0.25, 1.0, 1.0 / 16.0, 1.0 / 64.0, 1.0 / 64.0];
         assert!(weights.iter().zip(truth).all(|(weight, truth)| (weight - truth).abs() < 1e-6), "{weights:?}");
     }
@@ -185,7 +184,7 @@ mod tests {
     fn a_nucleus_among_many_is_found_a_part_at_a_time() {
         let mut weights = vec![1.0f32; 5000];
         weights[4999] = 1.5;
-        let some = kept(&weights, &Sampling { top_p: 0.5, ..Sampling::default() });
+        let some = filter_tokens(&weights, &Sampling { top_p: 0.5, ..Sampling::default() });
         // 1.5 and 2499 more are 2500.5 of 5000.5; half of it is 2500.25.
         assert_eq!(some.len(), 2500);
         assert_eq!((some[0].0, some[1].0, some[2499].0), (4999, 0, 2498));
@@ -193,8 +192,8 @@ mod tests {
 
     #[test]
     fn the_draw_falls_where_the_weights_say() {
-        let kept = [(7, 1.0), (3, 0.5), (5, 0.5)];
-        assert_eq!([0.0, 0.49, 0.5, 0.74, 0.75, 0.999_999].map(|drawn| draw(&kept, drawn)), [7, 7, 3, 3, 5, 5]);
+        let candidates = [(7, 1.0), (3, 0.5), (5, 0.5)];
+        assert_eq!([0.0, 0.49, 0.5, 0.74, 0.75, 0.999_999].map(|random| select(&candidates, random)), [7, 7, 3, 3, 5, 5]);
     }
 
     #[test]
@@ -202,7 +201,7 @@ mod tests {
         let sampling = Sampling { temperature: 1.0, ..Sampling::default() };
         let run = || {
             let mut rng = ChaCha8Rng::seed_from_u64(7);
-            (0..4000).map(|_| choose(&mut logits(), &sampling, &BTreeSet::new(), &mut rng)).collect::<Vec<_>>()
+            (0..4000).map(|_| sample_token(&mut logits(), &sampling, &BTreeSet::new(), &mut rng)).collect::<Vec<_>>()
         };
         assert_eq!(run(), run());
         let share = run().iter().filter(|id| **id == 1).count() as f64 / 4000.0;

@@ -15,8 +15,7 @@ use llmscen_core::seed::Seed;
 use llmscen_core::target::{Place, Target};
 #[cfg(not(feature = "local"))]
 use llmscen_local::error::LocalError;
-use llmscen_local::host::{Host, Loading};
-use llmscen_local::session::{Gather, Keep, Logits, Session};
+use llmscen_local::host::{Gather, Host, Keep, Loading, Logits, Session};
 use llmscen_telemetry::process::memory_now;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -81,8 +80,8 @@ pub fn check_model(path: &Path) -> Result<(), String> {
 fn start_loading(name: String, spec: Local, seed: Seed, context: &Context) -> Result<Loading, RunError> {
     use llmscen_core::local::Loaded;
     use llmscen_datasets::Progress;
-    use llmscen_local::batch_model::Resident;
     use llmscen_local::error::LocalError;
+    use llmscen_local::host::Resident;
     use llmscen_telemetry::process::{memory_anew, memory_peak, memory_reserved};
     let cache = context.cache.clone();
     let env = context.env.clone();
@@ -121,7 +120,7 @@ fn wait_until_loaded(mut loading: Loading, stop: &Stop) -> Result<Host, RunError
 /// Waits until the model has ended the batches of the round before: a cancelled batch still runs to the end of its layer, and
 /// would delay the first batch of this round.
 fn wait_until_idle(host: &Host, stop: &Stop) -> Result<(), RunError> {
-    while !host.idle() {
+    while !host.is_idle() {
         if stop.level() > Level::Run {
             return Err(RunError::Interrupted);
         }

@@ -81,7 +81,7 @@ impl Reader {
     fn line(&self, offset: u64) -> usize {
         let mark = self.index().line_marks.before(offset);
         let line_ends = self.text.get().and_then(|text| text.count_line_ends(mark.offset, offset).ok());
-        // A text that can no longer be read fails with an error of its own.
+        // A text that can no longer be read causes another error.
         1 + mark.line_ends + line_ends.unwrap_or_default()
     }
 

@@ -76,8 +76,7 @@ impl Tokenizer {
         self.count(&[before, &slot.after].concat()).unwrap_or(0) + slot.omitted
     }
 
-    /// Tokens around a text in its place omitted those that the same text has around it as a prompt of its own: what a system
-    /// message and the chat template add.
+    /// Number of tokens that a system message and the chat template add, besides the special tokens of plain text.
     pub fn count_template(&self, slot: &Slot) -> u64 {
         self.count_without_text(slot).saturating_sub(self.plain_text_special)
     }

@@ -40,26 +40,29 @@ impl BatchModel for Fake {
 
     fn work(
         &mut self,
-        asks: &[GenerationParams],
+        params: &[GenerationParams],
         clock: &dyn Fn() -> Nanos,
         alive: &(dyn Fn(usize) -> bool + Sync),
     ) -> Result<BatchOutput, LocalError> {
-        self.seen.lock().unwrap().push(asks.len());
-        if asks.iter().any(|ask| ask.prompt.starts_with(b"boom".map(u32::from).as_slice())) {
+        self.seen.lock().unwrap().push(params.len());
+        if params.iter().any(|params| params.prompt.starts_with(b"boom".map(u32::from).as_slice())) {
             return Err(LocalError::Compute { reason: "no more memory".into() });
         }
-        assert!(!asks.iter().any(|ask| ask.prompt.starts_with(b"panic".map(u32::from).as_slice())), "as the test wants it");
+        assert!(
+            !params.iter().any(|params| params.prompt.starts_with(b"panic".map(u32::from).as_slice())),
+            "as the test wants it"
+        );
         let blank = || RowOutput { tokens: vec![], text: String::new(), stamps: vec![], ended: Ended::Length, logits: None };
         let mut worked = BatchOutput {
-            rows: asks.iter().map(|_| blank()).collect(),
+            rows: params.iter().map(|_| blank()).collect(),
             began: clock(),
             prefilled: Nanos::ZERO,
             steps: vec![],
-            padded_to: asks.iter().map(|ask| ask.prompt.len() as u64).max().unwrap_or(0),
+            padded_to: params.iter().map(|params| params.prompt.len() as u64).max().unwrap_or(0),
         };
-        for step in 0..asks.iter().map(|ask| ask.max_tokens).max().unwrap_or(0) {
-            let going = |row: usize| step < asks[row].max_tokens;
-            let rows: Vec<usize> = (0..asks.len()).filter(|row| going(*row) && alive(*row)).collect();
+        for step in 0..params.iter().map(|params| params.max_tokens).max().unwrap_or(0) {
+            let going = |row: usize| step < params[row].max_tokens;
+            let rows: Vec<usize> = (0..params.len()).filter(|row| going(*row) && alive(*row)).collect();
             if rows.is_empty() {
                 break;
             }
@@ -71,12 +74,12 @@ impl BatchModel for Fake {
                 worked.steps.push(now)
             }
             for row in rows {
-                let told = &mut worked.rows[row];
-                told.tokens.push(step as u32);
-                told.text += &step.to_string();
-                told.stamps.push(now);
-                if asks[row].logits {
-                    told.logits.get_or_insert_default().extend([step as f32, -1.0]);
+                let output = &mut worked.rows[row];
+                output.tokens.push(step as u32);
+                output.text += &step.to_string();
+                output.stamps.push(now);
+                if params[row].logits {
+                    output.logits.get_or_insert_default().extend([step as f32, -1.0]);
                 }
             }
         }
@@ -174,7 +177,7 @@ async fn a_round_that_is_over_is_not_waited_for() {
     let (host, seen) = host(Duration::ZERO);
     let began = Instant::now();
     send(&seat(&host, Gather::Full(3), || true), call(0, "a", 1)).await;
-    assert!(began.elapsed() < SILENCE && *seen.lock().unwrap() == [1]);
+    assert!(began.elapsed() < INCOMPLETE_TIMEOUT && *seen.lock().unwrap() == [1]);
 }
 
 #[tokio::test]
@@ -192,13 +195,10 @@ async fn a_failing_model_fails_its_requests_and_works_on() {
     let (host, _) = host(Duration::ZERO);
     let seat = seat(&host, Gather::Waiting(1), || false);
     let failure = send(&seat, call(0, "boom", 1)).await.outcome.end.unwrap_err();
-    assert_eq!(
-        (failure.kind, failure.message.as_str()),
-        (FailureKind::StreamError, "the model stopped while it computed: no more memory")
-    );
+    assert_eq!((failure.kind, failure.message.as_str()), (FailureKind::StreamError, "the model failed: no more memory"));
     let long = "x".repeat(100_000);
     let failure = send(&seat, call(1, &long, 1)).await.outcome.end.unwrap_err();
-    assert_eq!(failure.message, "the prompt has 100000 tokens, and the model has room for 100000 with its reply");
+    assert_eq!(failure.message, "the prompt has 100000 tokens, the limit of the model is 100000 with the reply");
     assert!(send(&seat, call(2, "a", 1)).await.outcome.end.is_ok());
     assert_eq!(seat.session.batches().len(), 1, "what failed is no batch");
 }
@@ -209,7 +209,10 @@ async fn a_thread_that_is_gone_keeps_nobody_waiting() {
     let seat = seat(&host, Gather::Waiting(1), || false);
     for text in ["panic", "a"] {
         let failure = send(&seat, call(0, text, 1)).await.outcome.end.unwrap_err();
-        assert_eq!((failure.kind, failure.message.as_str()), (FailureKind::StreamError, "the model's thread ended unexpectedly"));
+        assert_eq!(
+            (failure.kind, failure.message.as_str()),
+            (FailureKind::StreamError, "the thread of the model stopped unexpectedly")
+        );
     }
 }
 
@@ -233,7 +236,7 @@ async fn users_leave_by_tokens_and_by_time() {
 async fn a_model_is_idle_when_what_was_given_up_is_done() {
     let (host, seen) = host(Duration::ZERO);
     let seat = seat(&host, Gather::Waiting(1), || false);
-    assert!(host.idle());
+    assert!(host.is_idle());
     let busy = seen.lock().unwrap();
     let job = Job {
         session: seat.session.clone(),
@@ -241,20 +244,20 @@ async fn a_model_is_idle_when_what_was_given_up_is_done() {
         turn: 0,
         group: None,
         measured: true,
-        wanted: GenerationRequest::parse(&call(0, "a", 3).body, 0),
-        enough: None,
-        left: Arc::default(),
+        request: GenerationRequest::parse(&call(0, "a", 3).body, 0),
+        leave_after: None,
+        cancelled: Arc::default(),
         // Nobody waits for its answer any more.
         answer: oneshot::channel().0,
     };
-    assert!(host.give(job) && !host.idle());
+    assert!(host.send(job) && !host.is_idle());
     drop(busy);
-    while !host.idle() {
+    while !host.is_idle() {
         std::thread::yield_now();
     }
     assert_eq!((seat.session.batches().len(), seen.lock().unwrap().len()), (1, 1), "its batch is done");
     send(&seat, call(1, "panic", 1)).await;
-    while !host.idle() {
+    while !host.is_idle() {
         std::thread::yield_now();
     }
 }
@@ -274,7 +277,7 @@ async fn logits_go_to_their_keeper_by_request() {
     let (host, _) = host(Duration::ZERO);
     let kept = Arc::new(Mutex::new(Vec::new()));
     let own = kept.clone();
-    let keep = move |logits: &crate::session::Logits<'_>| {
+    let keep = move |logits: &Logits<'_>| {
         own.lock().unwrap().push((logits.seq, logits.values.to_vec(), logits.vocabulary));
     };
     let mut seat = seat(&host, Gather::Waiting(1), || false);
@@ -295,17 +298,20 @@ mod bounds {
     use super::*;
 
     #[tokio::test]
-    async fn a_token_that_the_model_does_not_know_fails_its_request_alone() {
+    async fn an_unknown_token_fails_only_its_request() {
         let (host, seen) = host(Duration::ZERO);
         let seat = seat(&host, Gather::Full(2), || false);
         let (bad, good) = tokio::join!(send(&seat, call(0, "\u{e9}", 1)), send(&seat, call(1, "a", 1)));
         let failure = bad.outcome.end.unwrap_err();
-        assert_eq!(failure.message, "the prompt has the token 195, and the model knows 128: the tokenizer is another one's");
+        assert_eq!(
+            failure.message,
+            "the prompt has the token id 195, the vocabulary of the model has 128 tokens; use the tokenizer of the model"
+        );
         assert!(good.outcome.end.is_ok() && *seen.lock().unwrap() == [1]);
     }
 
     #[tokio::test]
-    async fn a_reply_that_finds_no_room_is_cut_and_counted_or_refused_where_its_length_is_fixed() {
+    async fn a_reply_beyond_the_limit_is_cut_and_counted_or_rejected_if_its_length_is_fixed() {
         let (host, _) = host(Duration::ZERO);
         let seat = seat(&host, Gather::Waiting(1), || false);
         let long = "x".repeat(99_998);
@@ -314,27 +320,26 @@ mod bounds {
         assert!(send(&seat, call(1, &long, 2)).await.outcome.end.is_ok() && seat.session.cut() == 1);
         let body = json!({ "prompt": long, "max_tokens": 3, "ignore_eos": true });
         let failure = send(&seat, Call { body: body.to_string().into_bytes(), ..Call::default() }).await.outcome.end.unwrap_err();
-        let why =
-            "the prompt has 99998 tokens and the reply is to have 3, with `ignore_eos`; the model has room for 100000 in all";
+        let why = "the prompt has 99998 tokens, the reply 3 (`ignore_eos`); the limit of the model is 100000 in total";
         assert_eq!(failure.message, why);
     }
 
     #[test]
-    fn logits_that_need_too_much_memory_are_refused_with_the_bytes_that_they_need() {
-        let ask = |max_tokens, logits| GenerationParams { prompt: vec![1], max_tokens, logits, ..GenerationParams::default() };
+    fn logits_that_need_too_much_memory_are_rejected() {
+        let params = |max_tokens, logits| GenerationParams { prompt: vec![1], max_tokens, logits, ..GenerationParams::default() };
         // 2^28 numbers are 1 GiB.
-        assert!(too_much(&[ask(1 << 10, true), ask(1 << 10, true), ask(9, false)], 1 << 17).is_none());
-        let failure = too_much(&[ask(1 << 10, true), ask((1 << 10) + 1, true)], 1 << 17).unwrap();
+        assert!(check_logits_memory(&[params(1 << 10, true), params(1 << 10, true), params(9, false)], 1 << 17).is_none());
+        let failure = check_logits_memory(&[params(1 << 10, true), params((1 << 10) + 1, true)], 1 << 17).unwrap();
         assert_eq!(
             failure.message,
-            "the logits of its batch need 1074266112 bytes of memory (2049 tokens of 131072 numbers), and 1073741824 is the most: ask \
-         for fewer `max_tokens`, or for smaller batches"
+            "the logits of the batch need 1074266112 bytes (2049 tokens × 131072 numbers), limit 1073741824 bytes; lower \
+             `max_tokens` or the batch size"
         );
     }
 
     #[test]
-    fn memory_is_told_at_its_highest_where_the_system_begins_anew() {
-        assert_eq!(MEMORY.during(|| "done"), ("done", 7));
-        assert_eq!(Resident { anew: || false, ..MEMORY }.during(|| ()), ((), 3));
+    fn memory_is_the_peak_where_the_system_resets_it() {
+        assert_eq!(MEMORY.measure(|| "done"), ("done", 7));
+        assert_eq!(Resident { anew: || false, ..MEMORY }.measure(|| ()), ((), 3));
     }
 }

@@ -1,19 +1,19 @@
-//! What a model is: its sizes and the choices of its family.
+//! The configuration of a model.
 
 use crate::error::LocalError;
 use crate::model::rope::Scaling;
 use serde_json::{Map, Value};
 use std::path::{Path, PathBuf};
 
-/// The names of the families that are known, as config.json and GGUF spell them.
+/// The supported families, as named in config.json and GGUF files.
 const FAMILIES: [&str; 4] = ["llama", "mistral", "qwen2", "qwen3"];
 
-/// Which products have a bias.
+/// The projections that have a bias.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Bias {
     /// Queries, keys and values.
     pub qkv: bool,
-    /// The attention's output.
+    /// Output of the attention.
     pub out: bool,
     /// The feed-forward network.
     pub mlp: bool,
@@ -22,11 +22,10 @@ pub struct Bias {
 /// A decoder of the Llama family.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
-    /// Its family.
     pub architecture: &'static str,
-    /// Tokens that it knows.
+    /// Size of the vocabulary.
     pub vocabulary: usize,
-    /// Width of a position's state.
+    /// Width of a state.
     pub hidden: usize,
     /// Width inside the feed-forward network.
     pub intermediate: usize,
@@ -34,7 +33,7 @@ pub struct Config {
     pub layers: usize,
     /// Query heads.
     pub heads: usize,
-    /// Heads of keys and values, each shared by as many query heads as there are more of those.
+    /// Key-value heads, each shared by `heads / kv_heads` query heads.
     pub kv_heads: usize,
     /// Width of a head.
     pub head_dim: usize,
@@ -42,23 +41,22 @@ pub struct Config {
     pub eps: f64,
     /// Base of the rotary frequencies.
     pub theta: f64,
-    /// What became of them for a longer context.
+    /// Scaling of the frequencies for a longer context.
     pub scaling: Scaling,
-    /// Positions that it was made for.
+    /// Context length.
     pub limit: usize,
-    /// The embeddings are the head's weights too.
+    /// The output head uses the embedding weights.
     pub tied: bool,
-    /// Its biases.
     pub bias: Bias,
-    /// Queries and keys are normed, each head for itself.
+    /// Queries and keys are normalized per head.
     pub qk_norm: bool,
-    /// In which numbers its file says that it computes.
+    /// Dtype of the configuration.
     pub dtype: Option<String>,
     /// Tokens that end a text.
     pub eos: Vec<u32>,
 }
 
-/// The family of that name.
+/// The supported family with this name.
 pub fn family(path: &Path, name: &str) -> Result<&'static str, LocalError> {
     let unknown = || LocalError::Architecture { path: path.to_owned(), architecture: name.to_owned() };
     FAMILIES.into_iter().find(|known| *known == name).ok_or_else(unknown)
@@ -68,18 +66,19 @@ impl Config {
     /// Reads a config.json.
     ///
     /// # Errors
-    /// A key that is missing or says what the engine does not compute.
+    /// A key is missing or has an unsupported value.
     pub fn read(path: &Path, text: &str) -> Result<Config, LocalError> {
         let malformed = |error: serde_json::Error| LocalError::Malformed { path: path.to_owned(), reason: error.to_string() };
         let keys = Keys { path: path.to_owned(), map: serde_json::from_str(text).map_err(malformed)? };
         let architecture = family(path, keys.text("model_type")?.as_str())?;
         if keys.get("quantization_config").is_some() {
-            return Err(keys.wrong("quantization_config", "is not computed with; use weights of 16 or 32 bits, or a GGUF file"));
+            return Err(keys.key_error("quantization_config", "is not supported; use weights of 16 or 32 bits, or a GGUF file"));
         }
         if keys.text("hidden_act")? != "silu" {
-            return Err(keys.wrong("hidden_act", "is not `silu`, which is all that is computed with"));
+            return Err(keys.key_error("hidden_act", "is not `silu`; other activations are not supported"));
         }
-        let (hidden, heads) = (keys.count("hidden_size")?, keys.count("num_attention_heads")?);
+        let hidden = keys.count("hidden_size")?;
+        let heads = keys.count("num_attention_heads")?;
         let attention = keys.flag("attention_bias");
         let bias = match architecture {
             "qwen2" => Bias { qkv: true, ..Bias::default() },
@@ -104,31 +103,31 @@ impl Config {
             bias,
             qk_norm: architecture == "qwen3",
             dtype: keys.get("dtype").or(keys.get("torch_dtype")).and_then(Value::as_str).map(str::to_owned),
-            eos: ids(keys.get("eos_token_id")),
+            eos: parse_ids(keys.get("eos_token_id")),
         };
-        config.checked(path)
+        config.validate(path)
     }
 
-    /// The same where its sizes go together.
-    pub fn checked(self, path: &Path) -> Result<Config, LocalError> {
-        let wrong = |key: &str, reason: String| Err(LocalError::Key { path: path.to_owned(), key: key.to_owned(), reason });
+    /// Checks that the sizes are consistent.
+    pub fn validate(self, path: &Path) -> Result<Config, LocalError> {
+        let error = |key: &str, reason: String| Err(LocalError::Key { path: path.to_owned(), key: key.to_owned(), reason });
         if !self.heads.is_multiple_of(self.kv_heads) {
             let reason = format!("is {}, which does not divide the {} query heads", self.kv_heads, self.heads);
-            return wrong("num_key_value_heads", reason);
+            return error("num_key_value_heads", reason);
         }
         if !self.head_dim.is_multiple_of(2) {
-            return wrong("head_dim", format!("is {}, and rotary positions need an even width", self.head_dim));
+            return error("head_dim", format!("is {}, and rotary positions need an even width", self.head_dim));
         }
         Ok(self)
     }
 }
 
 /// The token ids of a value: one, or a list.
-pub fn ids(value: Option<&Value>) -> Vec<u32> {
-    let one = |value: &Value| value.as_u64().and_then(|id| u32::try_from(id).ok());
+pub fn parse_ids(value: Option<&Value>) -> Vec<u32> {
+    let parse = |value: &Value| value.as_u64().and_then(|id| u32::try_from(id).ok());
     match value {
-        Some(Value::Array(all)) => all.iter().filter_map(one).collect(),
-        Some(value) => one(value).into_iter().collect(),
+        Some(Value::Array(all)) => all.iter().filter_map(parse).collect(),
+        Some(value) => parse(value).into_iter().collect(),
         None => Vec::new(),
     }
 }
@@ -139,38 +138,38 @@ struct Keys {
 }
 
 impl Keys {
-    /// Nothing where it is null.
+    /// None where it is null.
     fn get(&self, key: &str) -> Option<&Value> {
         self.map.get(key).filter(|value| !value.is_null())
     }
 
-    fn wrong(&self, key: &str, reason: &str) -> LocalError {
+    fn key_error(&self, key: &str, reason: &str) -> LocalError {
         LocalError::Key { path: self.path.clone(), key: key.to_owned(), reason: reason.to_owned() }
     }
 
     fn text(&self, key: &str) -> Result<String, LocalError> {
         let text = self.get(key).and_then(Value::as_str).map(str::to_owned);
-        text.ok_or_else(|| self.wrong(key, "is missing, or not a text"))
+        text.ok_or_else(|| self.key_error(key, "is missing, or not a text"))
     }
 
     fn number(&self, key: &str) -> Result<f64, LocalError> {
-        self.get(key).and_then(Value::as_f64).ok_or_else(|| self.wrong(key, "is missing, or not a number"))
+        self.get(key).and_then(Value::as_f64).ok_or_else(|| self.key_error(key, "is missing, or not a number"))
     }
 
     fn count(&self, key: &str) -> Result<usize, LocalError> {
         let count = self.get(key).and_then(Value::as_u64).and_then(|count| usize::try_from(count).ok());
-        count.filter(|count| *count > 0).ok_or_else(|| self.wrong(key, "is missing, or not a whole number above 0"))
+        count.filter(|count| *count > 0).ok_or_else(|| self.key_error(key, "is missing, or not a whole number above 0"))
     }
 
-    fn count_or(&self, key: &str, other: usize) -> Result<usize, LocalError> {
-        if self.get(key).is_none() { Ok(other) } else { self.count(key) }
+    fn count_or(&self, key: &str, default: usize) -> Result<usize, LocalError> {
+        if self.get(key).is_none() { Ok(default) } else { self.count(key) }
     }
 
     fn flag(&self, key: &str) -> bool {
         self.get(key).and_then(Value::as_bool).unwrap_or(false)
     }
 
-    /// The positions. Refuses a sliding window: Mistral attends in it where one is named, Qwen where it is switched on too.
+    /// The context length. A sliding window is an error: Mistral uses it if it is set, Qwen if it is also enabled.
     fn limit(&self, architecture: &str) -> Result<usize, LocalError> {
         let limit = self.count("max_position_embeddings")?;
         let slides = match architecture {
@@ -180,7 +179,7 @@ impl Keys {
         };
         let window = self.get("sliding_window").and_then(Value::as_u64).filter(|_| slides);
         match window.and_then(|window| window_reason(window, limit as u64)) {
-            Some(reason) => Err(self.wrong("sliding_window", &reason)),
+            Some(reason) => Err(self.key_error("sliding_window", &reason)),
             None => Ok(limit),
         }
     }
@@ -192,7 +191,7 @@ impl Keys {
             None => ("rope_scaling", self.get("rope_scaling")),
         };
         let Some(object) = object else { return Ok((self.theta(None), Scaling::None)) };
-        let map = object.as_object().cloned().ok_or_else(|| self.wrong(name, "is not a map"))?;
+        let map = object.as_object().cloned().ok_or_else(|| self.key_error(name, "is not a map"))?;
         let rope = Keys { path: self.path.clone(), map };
         let kind = rope.get("rope_type").or(rope.get("type")).and_then(Value::as_str).unwrap_or("default");
         let scaling = match kind {
@@ -205,7 +204,7 @@ impl Keys {
                 original: rope.number("original_max_position_embeddings")?,
             },
             other => {
-                return Err(self.wrong(name, &scaling_reason(other, "`default`, `linear` and `llama3`")));
+                return Err(self.key_error(name, &scaling_reason(other, "`default`, `linear` and `llama3`")));
             }
         };
         Ok((self.theta(rope.get("rope_theta")), scaling))
@@ -314,11 +313,8 @@ mod tests {
     #[test]
     fn what_is_not_computed_is_named() {
         let text = |changes: Value| read(changes).unwrap_err();
-        let known = "known are llama, mistral, qwen2 and qwen3";
-        assert_eq!(
-            text(json!({ "model_type": "gemma" })),
-            format!("m/config.json: the architecture `gemma` is not known; {known}")
-        );
+        let known = "supported are llama, mistral, qwen2 and qwen3";
+        assert_eq!(text(json!({ "model_type": "gemma" })), format!("m/config.json: unsupported architecture `gemma`; {known}"));
         assert_eq!(text(json!({ "hidden_size": 0 })), "m/config.json: `hidden_size` is missing, or not a whole number above 0");
         let yarn = "`rope_scaling` is `yarn`, and this scaling of rotary positions is not supported; supported are `default`, ";
         assert!(text(json!({ "rope_scaling": { "rope_type": "yarn" } })).contains(yarn));

@@ -1,17 +1,17 @@
-//! Products with weights.
+//! Matrix products with weights.
 
 use candle_core::quantized::{GgmlDType, QStorage, QTensor};
 use candle_core::{D, DType, Device, Result, Tensor};
 use std::borrow::Cow;
 use std::sync::Arc;
 
-/// A matrix of weights, a row for each output.
+/// A matrix of weights, one row per output.
 #[derive(Clone, Debug)]
 pub enum Matrix {
-    /// In the numbers that the model computes in.
+    /// In the compute dtype.
     Dense(Tensor),
-    /// In blocks of few bits.
-    Quantised(Recoded),
+    /// In quantized blocks.
+    Quantized(QuantizedMatrix),
 }
 
 impl Matrix {
@@ -19,7 +19,7 @@ impl Matrix {
     pub fn rows(&self, ids: &Tensor) -> Result<Tensor> {
         match self {
             Matrix::Dense(weight) => weight.index_select(ids, 0),
-            Matrix::Quantised(own) => own.rows(ids),
+            Matrix::Quantized(weight) => weight.rows(ids),
         }
     }
 }
@@ -27,28 +27,21 @@ impl Matrix {
 /// `x W^T + b`.
 #[derive(Debug)]
 pub enum Linear {
-    /// With plain weights, which are held as they are multiplied: transposed, without a copy.
+    /// With dense weights, transposed without a copy.
     Dense {
-        /// The weights, a column for each output.
+        /// One column per output.
         weight: Tensor,
-        /// What is added.
         bias: Option<Tensor>,
     },
-    /// With quantised ones.
-    Quantised {
-        /// The weights.
-        weight: Recoded,
-        /// What is added.
-        bias: Option<Tensor>,
-    },
+    /// With quantized weights.
+    Quantized { weight: QuantizedMatrix, bias: Option<Tensor> },
 }
 
 impl Linear {
-    /// The product with a matrix.
     pub fn new(matrix: Matrix, bias: Option<Tensor>) -> Result<Linear> {
         Ok(match matrix {
             Matrix::Dense(weight) => Linear::Dense { weight: weight.t()?, bias },
-            Matrix::Quantised(weight) => Linear::Quantised { weight, bias },
+            Matrix::Quantized(weight) => Linear::Quantized { weight, bias },
         })
     }
 
@@ -56,7 +49,7 @@ impl Linear {
     pub fn forward(&self, x: &Tensor) -> Result<Tensor> {
         let (product, bias) = match self {
             Linear::Dense { weight, bias } => (x.matmul(weight)?, bias),
-            Linear::Quantised { weight, bias } => (weight.product(x)?, bias),
+            Linear::Quantized { weight, bias } => (weight.product(x)?, bias),
         };
         match bias {
             Some(bias) => product.broadcast_add(bias),
@@ -65,10 +58,10 @@ impl Linear {
     }
 }
 
-/// Root mean square normalisation (Zhang and Sennrich 2019).
+/// Root mean square normalization (Zhang and Sennrich 2019).
 #[derive(Debug)]
 pub struct Norm {
-    /// A weight for each column.
+    /// One weight per column.
     pub weight: Tensor,
     /// Added to the mean square.
     pub eps: f32,
@@ -81,33 +74,33 @@ impl Norm {
     }
 }
 
-/// Numbers of a block.
+/// Numbers per block.
 const BLOCK: usize = 32;
-/// Bytes of a number of 16 bits.
+/// Bytes of an f16.
 const HALF: usize = 2;
-/// Bytes of the low four bits of a block, and of its fifth bits.
+/// Bytes of the low four bits of a block, and of the fifth bits.
 const LOW: usize = BLOCK / 2;
 const FIFTH: usize = 4;
 
-/// A quantised matrix, a row for each output.
+/// A quantized matrix, one row per output, in a block format with a fast kernel.
 #[derive(Clone, Debug)]
-pub struct Recoded {
+pub struct QuantizedMatrix {
     weight: Arc<QTensor>,
-    /// What is added to each number of a block: outputs × blocks.
+    /// Added to each number of a block: outputs × blocks.
     offsets: Option<Tensor>,
 }
 
-impl Recoded {
-    /// The weights of a tensor, in a form that is fast where it lies.
-    pub fn new(tensor: QTensor) -> Result<Recoded> {
-        let of = if tensor.device().is_cpu() { tensor.dtype() } else { GgmlDType::Q4_0 };
-        let (weight, offsets) = match of {
-            GgmlDType::Q4_1 => recode(&tensor, GgmlDType::Q4_0, Form { offset: Some(8.0), fifth: false })?,
-            GgmlDType::Q5_0 => recode(&tensor, GgmlDType::Q8_0, Form { offset: None, fifth: true })?,
-            GgmlDType::Q5_1 => recode(&tensor, GgmlDType::Q8_0, Form { offset: Some(16.0), fifth: true })?,
+impl QuantizedMatrix {
+    /// Converts a tensor on the CPU where another block format is faster.
+    pub fn new(tensor: QTensor) -> Result<QuantizedMatrix> {
+        let dtype = if tensor.device().is_cpu() { tensor.dtype() } else { GgmlDType::Q4_0 };
+        let (weight, offsets) = match dtype {
+            GgmlDType::Q4_1 => recode(&tensor, GgmlDType::Q4_0, BlockLayout { offset: Some(8.0), fifth: false })?,
+            GgmlDType::Q5_0 => recode(&tensor, GgmlDType::Q8_0, BlockLayout { offset: None, fifth: true })?,
+            GgmlDType::Q5_1 => recode(&tensor, GgmlDType::Q8_0, BlockLayout { offset: Some(16.0), fifth: true })?,
             _ => (tensor, None),
         };
-        Ok(Recoded { weight: Arc::new(weight), offsets })
+        Ok(QuantizedMatrix { weight: Arc::new(weight), offsets })
     }
 
     /// The rows of these tokens.
@@ -119,7 +112,7 @@ impl Recoded {
         rows.reshape((count, width / BLOCK, BLOCK))?.broadcast_add(&offsets)?.reshape((count, width))
     }
 
-    /// The product of each row of `x` with it.
+    /// The product with each row of `x`.
     pub fn product(&self, x: &Tensor) -> Result<Tensor> {
         let product = x.apply_op1_no_bwd(self.weight.as_ref())?;
         let Some(offsets) = &self.offsets else { return Ok(product) };
@@ -128,34 +121,36 @@ impl Recoded {
         product + sums.matmul(&offsets.t()?)?
     }
 
-    /// Bytes that it takes.
+    /// Size in bytes.
     pub fn bytes(&self) -> u64 {
         let offsets = self.offsets.as_ref().map_or(0, |offsets| offsets.elem_count() * offsets.dtype().size_in_bytes());
         (self.weight.storage_size_in_bytes() + offsets) as u64
     }
 }
 
-/// What a block holds besides its scale and the low four bits of its numbers.
+/// The parts of a block besides its scale and the low four bits of its numbers.
 #[derive(Clone, Copy)]
-struct Form {
-    /// A minimum, to which so many scales are added to become the offset.
+struct BlockLayout {
+    /// The block has a minimum; the offset is the minimum plus this number of scales.
     offset: Option<f64>,
-    /// A fifth bit of each number.
+    /// The numbers have a fifth bit.
     fifth: bool,
 }
 
-fn recode(tensor: &QTensor, to: GgmlDType, form: Form) -> Result<(QTensor, Option<Tensor>)> {
+fn recode(tensor: &QTensor, to: GgmlDType, layout: BlockLayout) -> Result<(QTensor, Option<Tensor>)> {
     let data = tensor.data()?;
-    let head = if form.offset.is_some() { 2 * HALF } else { HALF };
-    let size = head + if form.fifth { FIFTH } else { 0 } + LOW;
-    let (mut blocks, mut scales, mut minima) = (Vec::new(), Vec::new(), Vec::new());
+    let head = if layout.offset.is_some() { 2 * HALF } else { HALF };
+    let size = head + if layout.fifth { FIFTH } else { 0 } + LOW;
+    let mut blocks = Vec::new();
+    let mut scales = Vec::new();
+    let mut minima = Vec::new();
     for block in data.chunks_exact(size) {
         let (halves, bits) = block.split_at(head);
         let (scale, minimum) = halves.split_at(HALF);
         scales.extend_from_slice(scale);
         minima.extend_from_slice(minimum);
         blocks.extend_from_slice(scale);
-        if form.fifth {
+        if layout.fifth {
             let (fifth, low) = bits.split_at(FIFTH);
             let fifth = fifth.iter().rev().fold(0u32, |all, byte| (all << 8) | u32::from(*byte));
             let number = |at: usize, four: u8| (i32::from(four | (((fifth >> at) as u8 & 1) << 4)) - 16) as u8;
@@ -166,7 +161,7 @@ fn recode(tensor: &QTensor, to: GgmlDType, form: Form) -> Result<(QTensor, Optio
         }
     }
     let weight = QTensor::new(QStorage::from_data(Cow::Owned(blocks), &Device::Cpu, to)?, tensor.shape().clone())?;
-    let Some(offset) = form.offset else { return Ok((weight, None)) };
+    let Some(offset) = layout.offset else { return Ok((weight, None)) };
     let (outputs, inputs) = tensor.shape().dims2()?;
     let plain = |halves: &[u8]| {
         Tensor::from_raw_buffer(halves, DType::F16, &[outputs, inputs / BLOCK], &Device::Cpu)?.to_dtype(DType::F32)
@@ -202,7 +197,7 @@ mod tests {
         ] {
             let tensor = QTensor::quantize(&matrix(12, 96), from).unwrap();
             let truth = tensor.dequantize(&Device::Cpu).unwrap();
-            let recoded = Recoded::new(tensor).unwrap();
+            let recoded = QuantizedMatrix::new(tensor).unwrap();
             assert_eq!(recoded.weight.dtype(), to, "{from:?}");
             let rows = recoded.rows(&ids).unwrap();
             assert!(apart(&rows, &truth.index_select(&ids, 0).unwrap()) < 1e-6, "{from:?}");
@@ -222,9 +217,9 @@ mod tests {
             [GgmlDType::Q4_0, GgmlDType::Q4_1, GgmlDType::Q5_0, GgmlDType::Q5_1, GgmlDType::Q8_0, GgmlDType::Q4K, GgmlDType::Q6K]
         {
             let tensor = || QTensor::quantize(&matrix(2048, 2048), kind).unwrap();
-            let plain = Recoded { weight: Arc::new(tensor()), offsets: None };
-            let fast = Recoded::new(tensor()).unwrap();
-            let time = |own: &Recoded| {
+            let plain = QuantizedMatrix { weight: Arc::new(tensor()), offsets: None };
+            let fast = QuantizedMatrix::new(tensor()).unwrap();
+            let time = |own: &QuantizedMatrix| {
                 let best = (0..20).map(|_| {
                     let began = std::time::Instant::now();
                     (0..5).for_each(|_| _ = own.product(&x).unwrap());

@@ -3,32 +3,31 @@
 use crate::model::config::Config;
 use candle_core::{Device, Result, Tensor};
 
-/// What became of the frequencies for a longer context.
+/// The scaling of the frequencies for a longer context.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Scaling {
-    /// Nothing.
     None,
-    /// All divided.
+    /// All frequencies are divided.
     Linear {
-        /// By this.
+        /// Divisor.
         factor: f64,
     },
-    /// Those of Llama 3.1: long waves divided, short ones left, those between in proportion.
+    /// As in Llama 3.1: long waves are divided, short ones unchanged, those between are interpolated.
     Llama3 {
-        /// By which long waves are divided.
+        /// Divisor of long waves.
         factor: f64,
         /// Waves longer than `original / low` are long.
         low: f64,
-        /// Those shorter than `original / high` are short.
+        /// Waves shorter than `original / high` are short.
         high: f64,
-        /// Positions of the context before.
+        /// Original context length.
         original: f64,
     },
-    /// Each divided by its own, as GGUF files bring them.
-    Each(Vec<f32>),
+    /// A divisor per frequency, from a GGUF file.
+    PerFrequency(Vec<f32>),
 }
 
-/// Sines and cosines of the first positions, of all the heads' frequencies, in 32 bits.
+/// Table of the cosines and sines of positions.
 #[derive(Debug)]
 pub struct Rope {
     frequencies: Vec<f32>,
@@ -37,54 +36,55 @@ pub struct Rope {
     sin: Tensor,
 }
 
-/// The steps in which the table grows.
+/// Positions by which the table grows.
 const BLOCK: usize = 1024;
 
 impl Rope {
-    /// The frequencies of a model, with a table that is empty.
+    /// An empty table for a model.
     pub fn new(config: &Config, device: &Device) -> Result<Rope> {
         let frequencies = frequencies(config);
         let empty = Tensor::zeros((0, frequencies.len()), candle_core::DType::F32, device)?;
         Ok(Rope { frequencies, positions: 0, cos: empty.clone(), sin: empty })
     }
 
-    /// Makes the table that long at least.
-    pub fn reach(&mut self, positions: usize, dtype: candle_core::DType, device: &Device) -> Result<()> {
+    /// Grows the table to at least `positions`.
+    pub fn extend_to(&mut self, positions: usize, dtype: candle_core::DType, device: &Device) -> Result<()> {
         if positions <= self.positions {
             return Ok(());
         }
         let positions = positions.next_multiple_of(BLOCK);
-        // The product is rounded to 32 bits, as the models were trained with.
+        // The product is rounded to f32, as in training.
         let angles = (0..positions).flat_map(|at| self.frequencies.iter().map(move |each| f64::from(at as f32 * each)));
         let (cos, sin): (Vec<f32>, Vec<f32>) = angles.map(|angle| (angle.cos() as f32, angle.sin() as f32)).unzip();
         let table = |values: Vec<f32>| {
             Tensor::from_vec(values, (positions, self.frequencies.len()), &Device::Cpu)?.to_dtype(dtype)?.to_device(device)
         };
-        (self.cos, self.sin) = (table(cos)?, table(sin)?);
+        self.cos = table(cos)?;
+        self.sin = table(sin)?;
         self.positions = positions;
         Ok(())
     }
 
-    /// The cosines and sines of `count` positions from `start` on, the same for all rows.
-    pub fn run(&self, start: usize, count: usize) -> Result<(Tensor, Tensor)> {
+    /// Cosines and sines of `count` positions from `start`, for all rows.
+    pub fn range(&self, start: usize, count: usize) -> Result<(Tensor, Tensor)> {
         Ok((self.cos.narrow(0, start, count)?, self.sin.narrow(0, start, count)?))
     }
 
-    /// Those of one position of each row.
-    pub fn each(&self, positions: &[u32], device: &Device) -> Result<(Tensor, Tensor)> {
+    /// Cosines and sines of one position per row.
+    pub fn at_positions(&self, positions: &[u32], device: &Device) -> Result<(Tensor, Tensor)> {
         let at = Tensor::new(positions, device)?;
         Ok((self.cos.index_select(&at, 0)?.unsqueeze(1)?, self.sin.index_select(&at, 0)?.unsqueeze(1)?))
     }
 }
 
-/// Radians that each pair of a head turns per position.
+/// Rotation of each pair of a head, in radians per position.
 fn frequencies(config: &Config) -> Vec<f32> {
     let pairs = config.head_dim / 2;
     let plain = (0..pairs).map(|pair| config.theta.powf(-(2.0 * pair as f64) / config.head_dim as f64));
     match &config.scaling {
         Scaling::None => plain.map(|each| each as f32).collect(),
         Scaling::Linear { factor } => plain.map(|each| (each / factor) as f32).collect(),
-        Scaling::Each(factors) => plain.zip(factors).map(|(each, factor)| (each / f64::from(*factor)) as f32).collect(),
+        Scaling::PerFrequency(factors) => plain.zip(factors).map(|(each, factor)| (each / f64::from(*factor)) as f32).collect(),
         Scaling::Llama3 { factor, low, high, original } => {
             let scaled = |each: f64| {
                 let turns = original * each / std::f64::consts::TAU;
@@ -109,7 +109,7 @@ mod tests {
     fn frequencies_fall_by_the_base() {
         assert_eq!(frequencies(&config(Scaling::None)), [1.0, 0.1, 0.01, 0.001]);
         assert_eq!(frequencies(&config(Scaling::Linear { factor: 4.0 })), [0.25, 0.025, 0.0025, 0.00025]);
-        assert_eq!(frequencies(&config(Scaling::Each(vec![1.0, 2.0, 4.0, 8.0]))), [1.0, 0.05, 0.0025, 0.000_125]);
+        assert_eq!(frequencies(&config(Scaling::PerFrequency(vec![1.0, 2.0, 4.0, 8.0]))), [1.0, 0.05, 0.0025, 0.000_125]);
     }
 
     #[test]
@@ -125,12 +125,12 @@ mod tests {
     }
 
     #[test]
-    fn the_table_holds_each_position() {
+    fn the_table_has_each_position() {
         let mut rope = Rope::new(&config(Scaling::None), &Device::Cpu).unwrap();
-        rope.reach(3, candle_core::DType::F32, &Device::Cpu).unwrap();
-        let (cos, _) = rope.run(2, 1).unwrap();
+        rope.extend_to(3, candle_core::DType::F32, &Device::Cpu).unwrap();
+        let (cos, _) = rope.range(2, 1).unwrap();
         assert_eq!(cos.to_vec2::<f32>().unwrap()[0][0], 2f64.cos() as f32);
-        let (_, sin) = rope.each(&[0, 5], &Device::Cpu).unwrap();
+        let (_, sin) = rope.at_positions(&[0, 5], &Device::Cpu).unwrap();
         assert_eq!(sin.dims(), [2, 1, 4]);
         assert_eq!(sin.to_vec3::<f32>().unwrap()[1][0][1], f64::from(5.0f32 * 0.1).sin() as f32);
     }

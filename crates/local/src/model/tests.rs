@@ -21,8 +21,8 @@ fn tiny() -> Model {
     Model::load("random:tiny", &local(), Seed(7)).unwrap().0
 }
 
-fn work(model: &mut Model, asks: &[GenerationParams]) -> Vec<RowOutput> {
-    model.work(asks, &ticking(), &|_| true).unwrap().rows
+fn work(model: &mut Model, params: &[GenerationParams]) -> Vec<RowOutput> {
+    model.work(params, &ticking(), &|_| true).unwrap().rows
 }
 
 /// A prompt of so many tokens, another for each seed.
@@ -68,11 +68,11 @@ mod agree {
             assert_eq!(prompt, ids(&expected["ids"]));
             assert_eq!(model.chat(&expected["messages"]).unwrap().as_deref(), expected["chat"].as_str());
             let tokens = ids(&expected["tokens"]);
-            let ask = GenerationParams { ignore_eos: true, logits: true, ..greedy(prompt, tokens.len() as u64) };
-            let told = work(&mut model, &[ask]).remove(0);
-            assert_eq!(told.tokens, tokens, "{}", loaded.architecture);
-            assert_eq!(Some(told.text.as_str()), expected["text"].as_str());
-            let logits = told.logits.unwrap();
+            let params = GenerationParams { ignore_eos: true, logits: true, ..greedy(prompt, tokens.len() as u64) };
+            let output = work(&mut model, &[params]).remove(0);
+            assert_eq!(output.tokens, tokens, "{}", loaded.architecture);
+            assert_eq!(Some(output.text.as_str()), expected["text"].as_str());
+            let logits = output.logits.unwrap();
             let mut worst = 0f32;
             for (step, truth) in expected["logits"].as_object().unwrap() {
                 let at = step.parse::<usize>().unwrap() * model.vocabulary();
@@ -91,10 +91,10 @@ mod batch {
     use super::*;
 
     /// Rows of unequal length, greedy and sampled, in one batch and each by itself.
-    fn same_as_alone(model: &mut Model, asks: &[GenerationParams]) {
-        let together = work(model, asks);
-        for (row, (ask, together)) in asks.iter().zip(together).enumerate() {
-            let alone = work(model, std::slice::from_ref(ask)).remove(0);
+    fn same_as_alone(model: &mut Model, params: &[GenerationParams]) {
+        let together = work(model, params);
+        for (row, (params, together)) in params.iter().zip(together).enumerate() {
+            let alone = work(model, std::slice::from_ref(params)).remove(0);
             assert_eq!(together.tokens, alone.tokens, "row {row}");
             assert_eq!((together.text, together.ended), (alone.text, alone.ended));
         }
@@ -109,12 +109,12 @@ mod batch {
     fn a_row_says_what_it_says_alone() {
         let mut model = tiny();
         let lengths = [5, 37, 1, 37, 18];
-        let asks: Vec<GenerationParams> =
+        let params: Vec<GenerationParams> =
             lengths.iter().zip(0..).map(|(length, seed)| greedy(prompt(*length, seed), 24)).collect();
-        same_as_alone(&mut model, &asks);
-        let asks: Vec<GenerationParams> =
+        same_as_alone(&mut model, &params);
+        let params: Vec<GenerationParams> =
             lengths.iter().zip(0..).map(|(length, seed)| sampled(prompt(*length, seed), u64::from(seed))).collect();
-        same_as_alone(&mut model, &asks);
+        same_as_alone(&mut model, &params);
         let even: Vec<GenerationParams> = (0..4).map(|seed| sampled(prompt(9, seed), u64::from(seed))).collect();
         same_as_alone(&mut model, &even);
     }
@@ -123,8 +123,8 @@ mod batch {
     fn the_seed_of_a_row_is_what_its_draws_hang_on() {
         let mut model = tiny();
         let of = |model: &mut Model, seeds: &[u64]| {
-            let asks: Vec<GenerationParams> = seeds.iter().map(|seed| sampled(prompt(9, 0), *seed)).collect();
-            work(model, &asks).into_iter().map(|told| told.tokens).collect::<Vec<_>>()
+            let params: Vec<GenerationParams> = seeds.iter().map(|seed| sampled(prompt(9, 0), *seed)).collect();
+            work(model, &params).into_iter().map(|output| output.tokens).collect::<Vec<_>>()
         };
         let [a, b, c] = &of(&mut model, &[1, 2, 1])[..] else { panic!() };
         assert_eq!(a, c);
@@ -135,32 +135,32 @@ mod batch {
     #[test]
     fn rows_that_ended_do_not_change_the_others() {
         let mut model = tiny();
-        let asks = [greedy(prompt(12, 0), 3), greedy(prompt(4, 1), 30), greedy(prompt(7, 2), 1)];
-        let worked = model.work(&asks, &ticking(), &|_| true).unwrap();
+        let params = [greedy(prompt(12, 0), 3), greedy(prompt(4, 1), 30), greedy(prompt(7, 2), 1)];
+        let worked = model.work(&params, &ticking(), &|_| true).unwrap();
         let counts: Vec<usize> = worked.rows.iter().map(|row| row.tokens.len()).collect();
         assert_eq!((counts, worked.steps.len(), worked.padded_to), (vec![3, 30, 1], 29, 12));
-        same_as_alone(&mut model, &asks);
+        same_as_alone(&mut model, &params);
     }
 
     #[test]
     fn a_prompt_in_pieces_is_the_same_prompt() {
         let mut model = tiny();
         // Short and long rows end in different pieces, and not in the order in which they stand.
-        let asks: Vec<GenerationParams> =
+        let params: Vec<GenerationParams> =
             [90, 3, 41].iter().zip(0..).map(|(length, seed)| greedy(prompt(*length, seed), 8)).collect();
-        let whole: Vec<Vec<u32>> = work(&mut model, &asks).into_iter().map(|told| told.tokens).collect();
+        let whole: Vec<Vec<u32>> = work(&mut model, &params).into_iter().map(|output| output.tokens).collect();
         let plenty = std::mem::replace(&mut model.intermediate, 1 << 24);
-        assert_eq!(work(&mut model, &asks).into_iter().map(|told| told.tokens).collect::<Vec<_>>(), whole);
+        assert_eq!(work(&mut model, &params).into_iter().map(|output| output.tokens).collect::<Vec<_>>(), whole);
         model.intermediate = plenty;
     }
 
     #[test]
     fn the_room_grows_under_a_long_reply() {
         let mut model = tiny();
-        let asks = [greedy(prompt(250, 0), 280), greedy(prompt(200, 1), 280)];
-        let grown: Vec<Vec<u32>> = work(&mut model, &asks).into_iter().map(|told| told.tokens).collect();
-        let sure = asks.clone().map(|ask| GenerationParams { ignore_eos: true, ..ask });
+        let params = [greedy(prompt(250, 0), 280), greedy(prompt(200, 1), 280)];
+        let grown: Vec<Vec<u32>> = work(&mut model, &params).into_iter().map(|output| output.tokens).collect();
+        let sure = params.clone().map(|params| GenerationParams { ignore_eos: true, ..params });
         model.cache = None;
-        assert_eq!(work(&mut model, &sure).into_iter().map(|told| told.tokens).collect::<Vec<_>>(), grown);
+        assert_eq!(work(&mut model, &sure).into_iter().map(|output| output.tokens).collect::<Vec<_>>(), grown);
     }
 }

@@ -115,8 +115,8 @@ fn gguf(name: &str, path: &Path, kind: GgmlDType) {
 }
 
 fn said(model: &mut Model, text: &str) -> RowOutput {
-    let ask = GenerationParams { ignore_eos: true, logits: true, ..greedy(model.encode(text, true).unwrap(), 32) };
-    work(model, &[ask]).remove(0)
+    let params = GenerationParams { ignore_eos: true, logits: true, ..greedy(model.encode(text, true).unwrap(), 32) };
+    work(model, &[params]).remove(0)
 }
 
 #[test]
@@ -140,20 +140,20 @@ fn a_gguf_file_says_what_its_folder_says() {
             assert_eq!((model.limit, &model.eos, model.tokenizer.vocabulary()), (512, &vec![1], 384));
             let messages = serde_json::json!([{ "role": "user", "content": "hi" }]);
             assert_eq!(model.chat(&messages).unwrap(), dense.chat(&messages).unwrap());
-            let told = said(&mut model, text);
-            let (own, truth_logits) = (told.logits.as_ref().unwrap(), truth.logits.as_ref().unwrap());
+            let output = said(&mut model, text);
+            let (own, truth_logits) = (output.logits.as_ref().unwrap(), truth.logits.as_ref().unwrap());
             let width = model.vocabulary();
             let off = own[..width].iter().zip(&truth_logits[..width]).fold(0f32, |most, (a, b)| most.max((a - b).abs()));
             let largest = truth_logits[..width].iter().fold(0f32, |most, logit| most.max(logit.abs()));
             if kind == GgmlDType::F32 {
-                assert_eq!((told.tokens, loaded.dtype.as_str()), (truth.tokens.clone(), "f32"), "{name}");
+                assert_eq!((output.tokens, loaded.dtype.as_str()), (truth.tokens.clone(), "f32"), "{name}");
                 assert!(off < 1e-4 * largest, "{name}: {off}");
             } else {
                 assert_eq!(loaded.dtype, format!("{kind:?}").to_lowercase(), "the type in the file, whatever it is brought to");
                 assert!(loaded.weight_bytes < of_folder.weight_bytes / 2);
                 assert!(off > 0.0 && off < tolerance * largest, "{name} {kind:?}: {off} of {largest}");
             }
-            let note = format!("`{name}.gguf`: the chat template is the one in the GGUF file");
+            let note = format!("`{name}.gguf`: the chat template of the GGUF file is used");
             assert_eq!(loaded.notes, [note]);
         }
     }
@@ -167,8 +167,8 @@ fn half_the_bits_say_nearly_the_same() {
     for (dtype, name, tolerance) in [(Dtype::F16, "f16", 0.02), (Dtype::Bf16, "bf16", 0.1)] {
         let (mut model, loaded) = Model::load(&folder("qwen3"), &Local { dtype, ..local() }, Seed(0)).unwrap();
         assert_eq!((loaded.dtype.as_str(), loaded.weight_bytes), (name, loaded.parameters * 2));
-        let asks = [greedy(model.encode(text, true).unwrap(), 4), greedy(prompt(3, 0).iter().map(|id| id % 384).collect(), 4)];
-        assert_eq!(work(&mut model, &asks).iter().map(|row| row.tokens.len()).collect::<Vec<_>>(), [4, 4]);
+        let params = [greedy(model.encode(text, true).unwrap(), 4), greedy(prompt(3, 0).iter().map(|id| id % 384).collect(), 4)];
+        assert_eq!(work(&mut model, &params).iter().map(|row| row.tokens.len()).collect::<Vec<_>>(), [4, 4]);
         let own = said(&mut model, text).logits.unwrap();
         let width = model.vocabulary();
         let off = own[..width].iter().zip(&truth[..width]).fold(0f32, |most, (a, b)| most.max((a - b).abs()));
@@ -192,14 +192,17 @@ fn a_seed_is_a_model() {
 }
 
 #[test]
-fn what_cannot_be_loaded_is_named() {
+fn loading_errors_name_the_file_and_the_reason() {
     let text = |name: &str, spec: Local| Model::load(name, &spec, Seed(0)).unwrap_err().to_string();
-    assert!(text("nowhere/at/all", local()).starts_with("the model `nowhere/at/all` is not there: name a Hugging Face folder"));
-    assert_eq!(text("random:huge", local()), "there is no random model `random:huge`; `random:tiny` is known");
+    assert!(
+        text("nowhere/at/all", local())
+            .starts_with("model `nowhere/at/all` not found; set `target.model` to a Hugging Face folder")
+    );
+    assert_eq!(text("random:huge", local()), "unknown random model `random:huge`; use `random:tiny`");
     if !cfg!(feature = "cuda") {
         assert_eq!(
             text("random:tiny", Local { device: Device::Cuda, ..local() }),
-            "the device cuda:0 cannot be used: this build has no cuda; build with `--features cuda`, or take `device: cpu`"
+            "device cuda:0 is not available: this build has no cuda; build with `--features cuda`, or set `device: cpu`"
         );
     }
     let dir = tempfile::tempdir().unwrap();
@@ -213,11 +216,11 @@ fn what_cannot_be_loaded_is_named() {
     candle_core::safetensors::save(&more, dir.path().join("model.safetensors")).unwrap();
     let extra = text(own, local());
     assert!(
-        extra.ends_with("the tensor `model.layers.0.self_attn.q_proj.bias` has no place in the model that config.json describes")
+        extra.ends_with("the tensor `model.layers.0.self_attn.q_proj.bias` is not part of the model that config.json describes")
     );
     more.remove("lm_head.weight");
     candle_core::safetensors::save(&more, dir.path().join("model.safetensors")).unwrap();
     assert!(text(own, local()).ends_with("the tensor `lm_head.weight` is missing"));
     std::fs::write(dir.path().join("m.gguf"), "no").unwrap();
-    assert!(text(&format!("{own}/m.gguf"), local()).contains("m.gguf cannot be used: it is not a GGUF file"));
+    assert!(text(&format!("{own}/m.gguf"), local()).contains("m.gguf: not a GGUF file"));
 }
