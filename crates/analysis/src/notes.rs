@@ -108,7 +108,7 @@ fn differing_counts(ok: &[RequestRow<'_>]) -> Option<String> {
     (off > MAX_DIFFERENCE).then(|| {
         let percent = off * 100.0;
         format!(
-            "Output token counts differ by {percent:.1} %: server usage {usage}, local tokenizer {counted}. Server usage is used."
+            "Output token counts differ by {percent:.1} %: {usage} by server usage, {counted} by the local tokenizer. Server usage is used."
         )
     })
 }
