@@ -78,7 +78,7 @@ impl Table {
     /// The table has no such column.
     pub fn values(&self, name: &str, rows: Range<usize>) -> Result<Values, FrameError> {
         let missing = || FrameError::Missing { column: name.into() };
-        let kind = schema::columns().find(|(own, _)| *own == name).ok_or_else(missing)?.1;
+        let kind = schema::columns().find(|(known, _)| *known == name).ok_or_else(missing)?.1;
         let column = self.column(name, rows)?;
         Ok(Values(match kind {
             Kind::Text => Typed::Text(column.str()?.clone()),
@@ -97,14 +97,14 @@ impl Values {
     /// The value in a row of the range; null for a row outside of it.
     pub fn get(&self, row: usize) -> Cell<'_> {
         let cell = match &self.0 {
-            Typed::Text(own) => own.get(row).map(Cell::Text),
-            Typed::Flag(own) => own.get(row).map(Cell::Flag),
-            Typed::U32(own) => own.get(row).map(|value| Cell::Whole(value.into())),
-            Typed::U64(own) => own.get(row).map(Cell::Whole),
-            Typed::F64(own) => own.get(row).map(Cell::Real),
-            Typed::Few(own) => Some(Cell::Few(list::<UInt32Type>(own, row))),
-            Typed::Wholes(own) => Some(Cell::Wholes(list::<UInt64Type>(own, row))),
-            Typed::Reals(own) => Some(Cell::Reals(list::<Float64Type>(own, row))),
+            Typed::Text(array) => array.get(row).map(Cell::Text),
+            Typed::Flag(array) => array.get(row).map(Cell::Flag),
+            Typed::U32(array) => array.get(row).map(|value| Cell::Whole(value.into())),
+            Typed::U64(array) => array.get(row).map(Cell::Whole),
+            Typed::F64(array) => array.get(row).map(Cell::Real),
+            Typed::Few(array) => Some(Cell::Few(list::<UInt32Type>(array, row))),
+            Typed::Wholes(array) => Some(Cell::Wholes(list::<UInt64Type>(array, row))),
+            Typed::Reals(array) => Some(Cell::Reals(list::<Float64Type>(array, row))),
         };
         cell.unwrap_or(Cell::Null)
     }

@@ -1,4 +1,4 @@
-//! Outcomes for tests: stamps in whole milliseconds, the simplest of everything else.
+//! Outcomes, cases and measured requests for tests. Timestamps are whole milliseconds.
 
 use crate::measured_requests::{MeasuredRequests, RequestFields};
 use crate::table::{Table, Tagged};
@@ -18,7 +18,7 @@ fn ms(millis: u64) -> Nanos {
     Nanos::from_millis(millis)
 }
 
-/// A whole response: due, sent and ended at `100 × seq`, `+ 2` and `+ 82` ms, of 10 prompt and 4 output tokens.
+/// A reply that is not streamed: scheduled, sent and ended at `100 × seq`, `+ 2` and `+ 82` ms, with 10 prompt and 4 output tokens.
 pub(super) fn outcome(seq: u64) -> Outcome {
     let timeline = Timeline {
         intended: ms(100 * seq),
@@ -54,7 +54,7 @@ pub(super) fn outcome(seq: u64) -> Outcome {
     }
 }
 
-/// A stream due and sent at `sent` ms, whose token events arrive at these and which ends with the last one; a token each.
+/// A stream scheduled and sent at `sent` ms with a token event of one token at each of `tokens`; it ends with the last one.
 pub(super) fn stream(seq: u64, sent: u64, tokens: &[u64]) -> Outcome {
     let last = tokens.last().copied().unwrap_or(sent);
     let timeline = Timeline {
@@ -70,7 +70,7 @@ pub(super) fn stream(seq: u64, sent: u64, tokens: &[u64]) -> Outcome {
     Outcome { streamed: true, timeline, usage, ..outcome(seq) }
 }
 
-/// A response that failed; a dropped one was never sent.
+/// A failed request; a dropped one was never sent.
 pub(super) fn failed(seq: u64, kind: FailureKind) -> Outcome {
     let whole = outcome(seq);
     let sent = whole.timeline.sent.filter(|_| kind != FailureKind::Dropped);
@@ -78,7 +78,7 @@ pub(super) fn failed(seq: u64, kind: FailureKind) -> Outcome {
     Outcome { timeline, usage: Usage::default(), end: Err(Failure::new(kind, "no luck").at("after headers")), ..whole }
 }
 
-/// The same, as warm-up.
+/// The outcome as warm-up.
 pub(super) fn warmup(outcome: Outcome) -> Outcome {
     Outcome { phase: Phase::Warmup, ..outcome }
 }
@@ -88,7 +88,7 @@ pub(super) fn table(case: &str, outcomes: &[Outcome]) -> Table {
     Table::build(outcomes.iter().map(|outcome| Tagged { case, round: 0, shard: 0, outcome }))
 }
 
-/// A case `a` of this shape, without end or warm-up.
+/// A case `a` with this load, without end or warm-up.
 pub(super) fn case(shape: Shape) -> Case {
     let load = Load::bare(shape);
     Case {
@@ -126,7 +126,7 @@ fn target() -> Target {
     }
 }
 
-/// Its facts, without parts.
+/// The facts of a case without manifest parts.
 pub(super) fn facts(case: &Case) -> CaseFacts<'_> {
     CaseFacts { case, parts: &[], until: None }
 }

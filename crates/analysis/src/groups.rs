@@ -102,22 +102,22 @@ mod tests {
     }
 
     #[test]
-    fn lengths_stand_in_their_order_and_failures_count() {
+    fn groups_are_ordered_by_number_and_count_failures() {
         let rows =
             vec![row(Some("2048"), 400.0), row(Some("96"), 100.0), row(Some("96"), 200.0), row(Some("96"), 0.0), row(None, 1.0)];
         let seen = group_reports(&case(Shape::Burst), &sample_of(rows));
-        let told: Vec<_> = seen.iter().map(|group| (group.name.as_str(), group.ok, group.scheduled)).collect();
-        assert_eq!(told, [("96", 2, 3), ("2048", 1, 1)]);
+        let actual: Vec<_> = seen.iter().map(|group| (group.name.as_str(), group.ok, group.scheduled)).collect();
+        assert_eq!(actual, [("96", 2, 3), ("2048", 1, 1)]);
         // 10 tokens in 0.1 s and in 0.2 s.
         assert_eq!(seen[0].scalars[&Metric::OutputTpsPerUser], 75.0);
         assert_eq!(seen[0].distributions[&Metric::E2e].quantile(0.5), Some(100.0));
     }
 
     #[test]
-    fn very_many_groups_are_left_to_the_rows() {
+    fn too_many_groups_are_left_out() {
         let many = |count: usize| (0..count).map(|n| row(Some(&format!("prefix-{n}")), 1.0));
-        let told = |count| group_reports(&case(Shape::Burst), &sample_of(many(count))).len();
-        assert_eq!((told(64), told(65)), (64, 0));
+        let actual = |count| group_reports(&case(Shape::Burst), &sample_of(many(count))).len();
+        assert_eq!((actual(64), actual(65)), (64, 0));
     }
 
     fn mixed(rows: Vec<TestRequest>) -> Vec<GroupReport> {
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn every_entry_of_a_mix_is_told_with_the_parts_of_its_data() {
+    fn every_entry_of_a_mix_is_reported_with_its_groups() {
         let sent = |group, e2e| TestRequest { busy_ms: 1.0, ..row(Some(group), e2e) };
         let seen = mixed(vec![sent("a/20", 1.0), sent("b", 100.0), sent("b", 0.0), sent("a/3", 1.0), row(Some("b"), 0.0)]);
         let names: Vec<(&str, u64, u64)> = seen.iter().map(|own| (own.name.as_str(), own.ok, own.scheduled)).collect();
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn entries_are_told_however_many_parts_their_data_has() {
+    fn entries_are_reported_with_any_number_of_groups() {
         let seen = mixed((0..65).map(|n| row(Some(&format!("a/prefix-{n}")), 1.0)).collect());
         assert_eq!(
             seen.iter().map(|own| (own.name.as_str(), own.scheduled)).collect::<Vec<_>>(),

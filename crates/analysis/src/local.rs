@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn figures_are_those_of_the_measured_batches() {
+    fn metrics_are_those_of_the_measured_batches() {
         let first = part(vec![batch(false, 999, &[999], 1), batch(true, 100, &[10, 20, 30], 500)]);
         let second = part(vec![batch(true, 300, &[40], 700)]);
         let seen = batch_metrics(&[first, second]).unwrap();
@@ -145,14 +145,14 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_measured_has_no_figures() {
+    fn unmeasured_batches_have_no_metrics() {
         assert_eq!(batch_metrics(&[part(vec![batch(false, 1, &[1], 1)])]), None);
         let single = batch_metrics(&[part(vec![Batch { output_tokens: 2, ..batch(true, 10, &[], 5) }])]).unwrap();
         assert_eq!((single.step_ms, single.decode_tps), (None, (None, None)));
     }
 
     #[test]
-    fn the_table_of_speeds_goes_by_length_and_knows_the_memory_of_each() {
+    fn the_speed_table_is_ordered_by_length_with_memory() {
         let yaml =
             "version: 1\nname: t\ntarget: {url: simulator}\ndataset: speed_benchmark\nload: {concurrency: 1, requests: 1}\n";
         let env = std::collections::BTreeMap::new();

@@ -108,7 +108,7 @@ fn differing_counts(ok: &[RequestRow<'_>]) -> Option<String> {
     (off > MAX_DIFFERENCE).then(|| {
         let percent = off * 100.0;
         format!(
-            "Output token counts differ by {percent:.1} %: server usage {usage}, local tokenizer {counted}. Server usage is used."
+            "Output token counts differ by {percent:.1} %: {usage} by server usage, {counted} by the local tokenizer. Server usage is used."
         )
     })
 }
@@ -188,13 +188,13 @@ mod tests {
     }
 
     #[test]
-    fn counts_in_order_need_no_word() {
+    fn consistent_counts_need_no_note() {
         assert_eq!(noted(&[stream(0, 0, &[10, 20]), outcome(1)]), [] as [String; 0]);
         assert_eq!(noted(&[counted(outcome(0), 10, 4, false)]), [] as [String; 0]);
     }
 
     #[test]
-    fn the_weakest_source_names_the_case() {
+    fn the_least_reliable_source_counts() {
         let bare = Outcome { usage: Usage::default(), ..stream(1, 0, &[10, 20]) };
         let source = |rows: &[Outcome]| token_source(&table("a", rows), "a");
         assert_eq!(source(&[outcome(0)]), Some(TokenSource::Usage));
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn merged_chunks_are_seen() {
+    fn batched_chunks_are_noted() {
         assert!(noted(&[stream(0, 0, &[10, 10, 20, 30, 40])])[0].starts_with("25.0 % of tokens arrived in the same read"));
     }
 

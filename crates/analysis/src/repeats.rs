@@ -150,26 +150,26 @@ mod tests {
     #[test]
     fn every_figure_of_two_rounds_by_hand() {
         let rows = vec![row(0, 1.0), row(0, 3.0), row(1, 5.0), row(1, 7.0)];
-        let told = seen(rows, &[2.0, 1.0]);
-        assert_eq!(told.iter().map(|one| one.metric).collect::<Vec<_>>(), [Metric::E2e, Metric::OutputTps]);
-        assert_eq!((&told[0].rounds, &told[1].rounds), (&vec![Some(2.0), Some(6.0)], &vec![Some(10.0), Some(20.0)]));
+        let actual = seen(rows, &[2.0, 1.0]);
+        assert_eq!(actual.iter().map(|one| one.metric).collect::<Vec<_>>(), [Metric::E2e, Metric::OutputTps]);
+        assert_eq!((&actual[0].rounds, &actual[1].rounds), (&vec![Some(2.0), Some(6.0)], &vec![Some(10.0), Some(20.0)]));
         // MSW 2, MSB 16, two requests a round: (16 − 2) / 2.
-        assert_eq!((told[0].between_sd, told[0].within_sd), (Some(7f64.sqrt()), Some(2f64.sqrt())));
-        assert_eq!((told[1].between_sd, told[1].within_sd, told[1].effective_n), (Some(50f64.sqrt()), None, None));
-        assert_eq!((told[0].over_rounds, told[0].over_time, told[0].n, told[0].effective_n), (None, None, 4, Some(4.0)));
+        assert_eq!((actual[0].between_sd, actual[0].within_sd), (Some(7f64.sqrt()), Some(2f64.sqrt())));
+        assert_eq!((actual[1].between_sd, actual[1].within_sd, actual[1].effective_n), (Some(50f64.sqrt()), None, None));
+        assert_eq!((actual[0].over_rounds, actual[0].over_time, actual[0].n, actual[0].effective_n), (None, None, 4, Some(4.0)));
     }
 
     #[test]
-    fn one_round_has_a_worth_and_no_repeats() {
-        let told = seen(waits(1, 500, 0.9, 0.0, 0.0, 1), &[1.0]);
-        assert_eq!(told.len(), 1);
-        assert!((10.0..60.0).contains(&told[0].few().unwrap()), "{told:?}");
-        assert_eq!((told[0].between_sd, told[0].rounds.len(), told[0].over_rounds), (None, 1, None));
+    fn one_round_has_an_effective_size_and_no_variance_between_rounds() {
+        let actual = seen(waits(1, 500, 0.9, 0.0, 0.0, 1), &[1.0]);
+        assert_eq!(actual.len(), 1);
+        assert!((10.0..60.0).contains(&actual[0].few().unwrap()), "{actual:?}");
+        assert_eq!((actual[0].between_sd, actual[0].rounds.len(), actual[0].over_rounds), (None, 1, None));
         assert!(seen(vec![TestRequest::default()], &[1.0]).is_empty());
     }
 
     #[test]
-    fn rounds_that_drift_and_rounds_that_creep_are_told_apart() {
+    fn drift_between_rounds_and_trend_within_rounds_are_distinguished() {
         let drifting = &seen(waits(5, 300, 0.0, 0.5, 0.0, 2), &[1.0; 5])[0];
         let change = drifting.drifts().unwrap();
         assert!((change.p_value - 1.0 / 60.0).abs() < 1e-12 && (0.15..0.22).contains(&change.share), "{change:?}");
@@ -183,15 +183,16 @@ mod tests {
     }
 
     #[test]
-    fn what_stays_the_same_is_hardly_ever_told_to_change() {
+    fn a_constant_series_rarely_has_a_change() {
         for (phi, n, times) in [(0.0, 100, 200), (0.5, 200, 200), (0.9, 1600, 40)] {
-            let told: Vec<Repeat> = (0..times).map(|seed| seen(waits(5, n, phi, 0.0, 0.0, seed), &[1.0; 5]).remove(0)).collect();
-            let within = told.iter().filter(|one| one.over_time.is_some_and(|change| change.p_value <= Repeat::MAX_TIME_P_VALUE)).count();
-            let between = told.iter().filter(|one| one.over_rounds.unwrap().p_value <= Repeat::MAX_ROUND_P_VALUE).count();
-            // Nominally 2 and 3 of 200; what is told must besides be a change of 2 %.
+            let actual: Vec<Repeat> =
+                (0..times).map(|seed| seen(waits(5, n, phi, 0.0, 0.0, seed), &[1.0; 5]).remove(0)).collect();
+            let within = actual.iter().filter(|one| one.over_time.is_some_and(|change| change.p_value <= Repeat::MAX_TIME_P_VALUE)).count();
+            let between = actual.iter().filter(|one| one.over_rounds.unwrap().p_value <= Repeat::MAX_ROUND_P_VALUE).count();
+            // Nominally 2 and 3 of 200; a note also needs a change of 2 %.
             assert!(within <= 6 && between <= 8, "{within} and {between} of {times} at phi {phi}");
-            assert!(told.iter().filter(|one| one.over_time.is_some()).count() as u64 > times * 3 / 4, "the test is made");
-            let spread: f64 = told.iter().map(|one| one.between_sd.unwrap()).sum::<f64>() / times as f64;
+            assert!(actual.iter().filter(|one| one.over_time.is_some()).count() as u64 > times * 3 / 4, "the test is made");
+            let spread: f64 = actual.iter().map(|one| one.between_sd.unwrap()).sum::<f64>() / times as f64;
             let naive = (1.0 + phi) / (1.0 - phi) / f64::from(n);
             assert!(spread < naive.sqrt(), "likeness of neighbours is not taken for rounds that differ: {spread}");
         }

@@ -104,9 +104,9 @@ pub(super) fn error_rate(requests: &[MeasuredRequest<'_>]) -> Option<f64> {
 
 /// Mean seconds until the managed server was ready, of the starts for this case, else of the servers that it ran on.
 fn startup_seconds(parts: &[Part]) -> Option<f64> {
-    let own: Vec<f64> = parts.iter().filter_map(|part| Some(part.startup.as_ref()?.ready.secs())).collect();
+    let starts: Vec<f64> = parts.iter().filter_map(|part| Some(part.startup.as_ref()?.ready.secs())).collect();
     let served: Vec<f64> = parts.iter().filter_map(|part| Some(part.served_ready?.secs())).collect();
-    moments::mean(&own).or_else(|| moments::mean(&served))
+    moments::mean(&starts).or_else(|| moments::mean(&served))
 }
 
 /// Requests that are good by the first goodput check of the case and ended in the throughput window.
@@ -171,9 +171,9 @@ pub(super) fn hardware_scalars(
     let gpus = facts.case.target.gpus.filter(|&gpus| gpus > 0).map(f64::from);
     let total_peak = |peak: Option<f64>| peak.zip(gpus).map(|(peak, gpus)| peak * gpus).filter(|peak| *peak > 0.0);
     let hardware = facts.case.target.hardware;
-    let mfu =
-        hardware.and_then(|own| Some(2.0 * own.parameters * computed_tokens(requests, seconds)? / total_peak(own.peak_flops)?));
-    let mbu = hardware.and_then(|own| Some(bytes_read(rounds, &own)? / total_peak(own.peak_bandwidth)?));
+    let mfu = hardware
+        .and_then(|spec| Some(2.0 * spec.parameters * computed_tokens(requests, seconds)? / total_peak(spec.peak_flops)?));
+    let mbu = hardware.and_then(|spec| Some(bytes_read(rounds, &spec)? / total_peak(spec.peak_bandwidth)?));
     let all = [(Metric::EnergyPerToken, energy), (Metric::Mfu, mfu), (Metric::Mbu, mbu)];
     all.into_iter().filter_map(|(metric, value)| Some((metric, value?))).collect()
 }

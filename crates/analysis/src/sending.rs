@@ -111,13 +111,13 @@ fn add_arrivals(row: &RequestRow<'_>, window: &Range<u64>, add: &mut impl FnMut(
     let counts_total = if prompt.is_some() { 1.0 } else { 0.0 };
     let prompt_tokens = prompt.filter(|_| output.is_some()).unwrap_or(0.0);
     if let Some(bin) = bin(row.end(), window) {
-        let whole = output.filter(|_| events.is_empty()).unwrap_or(0.0);
+        let at_end = output.filter(|_| events.is_empty()).unwrap_or(0.0);
         let ok = Amounts {
             ended: 1.0,
             requests: 1.0,
             items: row.items().map_or(0.0, |items| items as f64),
-            output: whole,
-            total: whole * counts_total + if events.is_empty() { prompt_tokens } else { 0.0 },
+            output: at_end,
+            total: at_end * counts_total + if events.is_empty() { prompt_tokens } else { 0.0 },
         };
         add(bin, if row.ok() { ok } else { Amounts { ended: 1.0, ..Amounts::default() } });
     }

@@ -114,7 +114,7 @@ mod tests {
     use llmscen_core::metric::Metric;
     use llmscen_core::outcome::Outcome;
 
-    /// A request every 10 ms, of which the first so many wait less.
+    /// A request every 10 ms; the first `start` ones wait less.
     fn rows(n: u64, start: u64) -> Vec<Outcome> {
         let wait = |k: u64| if k < start { 20 } else { 100 } + k * 7 % 5;
         (0..n).map(|k| stream(k, k * 10, &[k * 10 + wait(k), k * 10 + 300])).collect()
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slow_start_noise_and_loads_that_are_told_when_to_measure_lose_nothing() {
+    fn a_slow_start_noise_and_loads_with_warmup_lose_nothing() {
         let slow: Vec<Outcome> =
             (0..200).map(|k| stream(k, k * 10, &[k * 10 + if k < 30 { 100 } else { 20 } + k * 7 % 5])).collect();
         assert_eq!(start_of(table("a", &slow), &open()), None);

@@ -92,15 +92,15 @@ fn example(shape: Shape) -> Sample {
         value,
     };
     let recorded = Recorded { case: "a".into(), round: 0, readings: vec![power(0, 240.0), power(250, 360.0)] };
-    // Starts of a server, told by rounds whose requests are others.
+    // Starts of a server, actual by rounds whose requests are others.
     let starts = [2500, 5000].map(|ready| Startup { ready: Nanos::from_millis(ready), ..Startup::default() });
     let parts = starts.map(|startup| Part { round: 9, startup: Some(startup), ..Part::default() });
     sample_case(&table("a", &requests()).with_telemetry(vec![recorded]), &CaseFacts { parts: &parts, ..facts(&case) })
 }
 
-fn near(computed: f64, told: &str) -> bool {
-    let told: f64 = told.parse().unwrap();
-    (computed - told).abs() <= 0.0001 * told.abs()
+fn near(computed: f64, expected: &str) -> bool {
+    let expected: f64 = expected.parse().unwrap();
+    (computed - expected).abs() <= 0.0001 * expected.abs()
 }
 
 /// A figure by its column in cases.csv.
@@ -137,13 +137,13 @@ fn the_page_says_what_the_code_computes_of_a_case() {
 #[test]
 fn the_page_says_what_the_code_computes_of_each_request() {
     let outcomes = requests();
-    let told = cells("<!-- per request -->");
+    let actual = cells("<!-- per request -->");
     let per_request = Metric::ALL.iter().filter(|metric| metric.per() != Scope::Case);
-    assert_eq!(told.iter().map(|line| line[0]).collect::<BTreeSet<_>>(), per_request.map(|metric| metric.column()).collect());
+    assert_eq!(actual.iter().map(|line| line[0]).collect::<BTreeSet<_>>(), per_request.map(|metric| metric.column()).collect());
     for (place, outcome) in outcomes.iter().enumerate() {
         let table = table("a", std::slice::from_ref(outcome));
         let row = table.rows_of_case("a")[0];
-        for line in &told {
+        for line in &actual {
             let metric = Metric::ALL.iter().find(|metric| metric.column() == line[0]).unwrap();
             let computed = if metric.per() == Scope::Gap { row.gaps() } else { row.metric(*metric).into_iter().collect() };
             let words: Vec<&str> = line[place + 1].split_whitespace().collect();
@@ -165,7 +165,7 @@ fn every_metric_is_defined_and_worked_out() {
 }
 
 #[test]
-fn the_page_says_what_the_code_computes_of_rounds() {
+fn the_page_matches_the_computed_round_variances() {
     let rows = cells("<!-- rounds -->").into_iter().flat_map(|line| {
         let round = line[0].parse().unwrap();
         let row = move |word: &str| TestRequest {
@@ -178,8 +178,8 @@ fn the_page_says_what_the_code_computes_of_rounds() {
     });
     let sample = Sample { windows: vec![1.0; 2], ..sample_of(rows) };
     let seen = &crate::round_variances(&sample, &Shape::Closed { users: 1 })[0];
-    let told = cells("<!-- repeats -->");
-    assert!(near(seen.within_sd.unwrap(), told[0][1]) && near(seen.between_sd.unwrap(), told[1][1]), "{seen:?}");
+    let actual = cells("<!-- repeats -->");
+    assert!(near(seen.within_sd.unwrap(), actual[0][1]) && near(seen.between_sd.unwrap(), actual[1][1]), "{seen:?}");
 }
 
 // Requests of several choices, of several turns, of several inputs: what each figure takes from them.
@@ -247,7 +247,7 @@ fn a_session_counts_where_every_turn_succeeded_and_arrives_once() {
 }
 
 #[test]
-fn inputs_and_the_servers_own_times_are_told_as_reported() {
+fn inputs_and_server_times_are_kept_as_reported() {
     let server = ServerTimes { load: Some(Nanos(1_500_000)), total: Some(Nanos::from_millis(40)), ..ServerTimes::default() };
     let other = |row: Outcome| Outcome { items: Some(8), ..row };
     let rows = [Outcome { server, ..other(outcome(0)) }, other(failed(1, FailureKind::Decode)), other(outcome(2))];
@@ -255,8 +255,8 @@ fn inputs_and_the_servers_own_times_are_told_as_reported() {
     assert_eq!((value(&seen, 0, Metric::Items), value(&seen, 1, Metric::Items)), (Some(8.0), None));
     // From the first end, at 82 ms, to the last, at 282 ms.
     assert_eq!(seen.scalars[&Metric::ItemThroughput], 40.0);
-    let told = [Metric::ServerLoad, Metric::ServerTotal, Metric::ServerDecode].map(|metric| value(&seen, 0, metric));
-    assert_eq!(told, [Some(1.5), Some(40.0), None]);
+    let actual = [Metric::ServerLoad, Metric::ServerTotal, Metric::ServerDecode].map(|metric| value(&seen, 0, metric));
+    assert_eq!(actual, [Some(1.5), Some(40.0), None]);
 }
 
 #[test]

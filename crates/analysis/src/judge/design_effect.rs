@@ -35,8 +35,8 @@ fn goodput_dependence(check: &Check, sample: &Sample, limits: &[RequestLimit]) -
     let rounds: Vec<u32> = requests.iter().map(|request| request.round()).collect();
     let dependence_on = |limits: &[RequestLimit]| {
         let severities: Vec<f64> = requests.iter().map(|&request| severity(request, limits)).collect();
-        let seen = select_quantile(&mut severities.clone(), check.limit)?;
-        let over = |severity: f64| if seen.is_infinite() { severity == seen } else { severity > seen };
+        let quantile = select_quantile(&mut severities.clone(), check.limit)?;
+        let over = |severity: f64| if quantile.is_infinite() { severity == quantile } else { severity > quantile };
         let unit = |severity: &f64| Unit { amount: f64::from(u8::from(over(*severity))), weight: 1.0 };
         Some(design::dependence(&severities.iter().map(unit).collect::<Vec<Unit>>(), &rounds))
     };

@@ -47,7 +47,7 @@ pub(super) fn ends(evidence: Evidence, dependence: Dependence, levels: &[f64]) -
             Some(levels.iter().map(bounds).collect())
         }
         Evidence::Ratio(units) => {
-            Some(levels.iter().map(|level| units.long_run.as_ref().map(|own| own.ends(*level)).unzip()).collect())
+            Some(levels.iter().map(|level| units.long_run.as_ref().map(|run| run.ends(*level)).unzip()).collect())
         }
         Evidence::Values(..) | Evidence::Figure(..) => None,
     }

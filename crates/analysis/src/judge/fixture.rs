@@ -32,7 +32,7 @@ fn of_subject(subject: Subject, op: Op, limit: f64) -> Check {
     }
 }
 
-/// A load of which nothing is known.
+/// An unknown load.
 pub(super) fn conditions(valid: bool) -> Conditions {
     Conditions { valid, load: LoadKind::Other }
 }

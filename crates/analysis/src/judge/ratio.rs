@@ -12,10 +12,10 @@ use llmscen_core::stats::quantile::select_quantile;
 /// Judges a ratio with the point estimate `observed`, at confidence `level`.
 pub(super) fn judge_ratio(check: &Check, units: &Units, observed: f64, level: f64) -> Assessment {
     let open = Assessment { ruling: Ruling::Inconclusive, ..Assessment::point(false, observed, units.n) };
-    let Some(seen) = &units.long_run else {
+    let Some(long_run) = &units.long_run else {
         return too_few_for_bound(units, open);
     };
-    let (low, high) = seen.ends(level);
+    let (low, high) = long_run.ends(level);
     let (worst, best) = if check.op.is_ceiling() { (high, low) } else { (low, high) };
     let ruling = match () {
         () if check.op.holds(worst, check.limit) => Ruling::Pass,
@@ -25,7 +25,7 @@ pub(super) fn judge_ratio(check: &Check, units: &Units, observed: f64, level: f6
     let end = if check.op.holds(observed, check.limit) { worst } else { best };
     let need = (ruling == Ruling::Inconclusive).then(|| required(units.n, observed, end, check.limit)).flatten();
     let more = if ruling == Ruling::Inconclusive { "; increase `rounds`" } else { "" };
-    let by_rounds = units.by_round && seen.errors.last() == Some(&seen.deciding(level));
+    let by_rounds = units.by_round && long_run.errors.last() == Some(&long_run.deciding(level));
     let note = by_rounds.then(|| format!("the bound comes from the variance between rounds{more}"));
     Assessment { ruling, bound: Some(worst), need, ..open }.with_note(note)
 }
@@ -96,15 +96,15 @@ pub(super) fn throughput_units(
         return Some(Units::default());
     }
     let flows: Vec<&Flow> = sample.flows.iter().filter(|flow| flow.tags().match_all(tags)).collect();
-    let ended: f64 = flows.iter().flat_map(|flow| flow.bins.values()).map(|own| own.ended).sum();
+    let ended: f64 = flows.iter().flat_map(|flow| flow.bins.values()).map(|amounts| amounts.ended).sum();
     let arrivals = arrivals(&flows, &sample.sending, |bin| bin.amount(metric));
-    let seen = long_run::rate(&arrivals, request_seconds(sample)).map(|own| own.scaled(scale));
+    let rate = long_run::rate(&arrivals, request_seconds(sample)).map(|rate| rate.scaled(scale));
     Some(Units {
         n: requests.len() as u64,
         counted: ended as u64,
         by_round: arrivals.len() >= ROUNDS,
-        observed: seen.as_ref().map(|own| own.value),
-        long_run: seen.filter(|_| ended >= long_run::LEAST as f64),
+        observed: rate.as_ref().map(|rate| rate.value),
+        long_run: rate.filter(|_| ended >= long_run::LEAST as f64),
     })
 }
 

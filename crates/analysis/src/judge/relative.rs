@@ -19,23 +19,23 @@ pub(super) fn judge_relative(
     (observed, n, dependence): (f64, u64, Dependence),
 ) -> Assessment {
     let counts = !matches!(evidence, Evidence::Ratio(_) | Evidence::Figure(..));
-    let compared = Assessment::point(check.op.holds(observed, check.limit), observed, n);
+    let point = Assessment::point(check.op.holds(observed, check.limit), observed, n);
     let Some(known) = relative.known else {
         let note = format!("not judged: no {} value for this case", relative.to.name());
-        return Assessment { ruling: Ruling::Inconclusive, ..compared }.with_note(Some(note));
+        return Assessment { ruling: Ruling::Inconclusive, ..point }.with_note(Some(note));
     };
-    let Confidence::Level(level) = check.confidence else { return compared };
+    let Confidence::Level(level) = check.confidence else { return point };
     let effect = dependence.effect(level);
-    let compared = Assessment { effective_n: counts.then_some(n as f64 / effect), ..compared };
+    let point = Assessment { effective_n: counts.then_some(n as f64 / effect), ..point };
     let share = matches!(evidence, Evidence::Share { .. });
-    let own = ends(evidence, dependence, &[level]).and_then(|ends| ends.first().copied());
-    let own = match own {
+    let estimate = match ends(evidence, dependence, &[level]).and_then(|ends| ends.first().copied()) {
         Some((low, high)) => interval(observed, low, high),
         None => Interval::exact(observed),
     };
     let base = interval(known.value, known.low, known.high);
-    let seen = compare_with_runs(own, base, (known, *relative), share);
-    let (worst, best) = if check.op.is_ceiling() { (seen.seen.high, seen.seen.low) } else { (seen.seen.low, seen.seen.high) };
+    let compared = compare_with_runs(estimate, base, (known, *relative), share);
+    let interval = compared.seen;
+    let (worst, best) = if check.op.is_ceiling() { (interval.high, interval.low) } else { (interval.low, interval.high) };
     let ruling = match () {
         () if check.op.holds(worst, check.limit) => Ruling::Pass,
         () if !check.op.holds(best, check.limit) => Ruling::Fail,
@@ -43,9 +43,9 @@ pub(super) fn judge_relative(
     };
     let open = ruling == Ruling::Inconclusive;
     let need = (open && known.spread.is_none())
-        .then(|| seen.needed(n).or_else(|| required_correlated(check, effect).filter(|need| *need > n)))
+        .then(|| compared.needed(n).or_else(|| required_correlated(check, effect).filter(|need| *need > n)))
         .flatten();
-    let undecidable = (open && need.is_none() && seen.hopeless()).then(|| {
+    let undecidable = (open && need.is_none() && compared.hopeless()).then(|| {
         let by_requests = || {
             format!(
                 "more requests will not decide this: the uncertainty of the {} is larger than the distance to the limit",
@@ -56,7 +56,7 @@ pub(super) fn judge_relative(
     });
     // No metric is negative.
     let bound = Some(worst.max(0.0)).filter(|_| worst.is_finite());
-    Assessment { ruling, bound, need, ..compared }.with_note(undecidable)
+    Assessment { ruling, bound, need, ..point }.with_note(undecidable)
 }
 
 /// Correlated samples that carry the required information.
@@ -110,14 +110,19 @@ pub fn never_passes(check: &Check) -> Option<String> {
 
 // A baseline of several runs: one more run is compared with the variance between them.
 
-/// Compares the estimate `own` with `base`, whose bounds are those of `known`. `share`: both are shares.
-pub(super) fn compare_with_runs(own: Interval, base: Interval, (known, relative): (Known, Relative), share: bool) -> Compared {
-    let by_requests = || against(own, base, relative.factor, share);
+/// Compares an estimate with `base`, whose bounds are those of `known`. `share`: both are shares.
+pub(super) fn compare_with_runs(
+    estimate: Interval,
+    base: Interval,
+    (known, relative): (Known, Relative),
+    share: bool,
+) -> Compared {
+    let by_requests = || against(estimate, base, relative.factor, share);
     match known.spread {
         // Runs without any failure do not differ; then the requests give the wider interval.
         Some(spread) if share => by_requests().reaching(spread.reach * relative.factor.max(1.0)),
-        Some(spread) if own.value > 0.0 && own.value.is_finite() => {
-            predicted(own.value, known.value, spread.reach, relative.factor)
+        Some(spread) if estimate.value > 0.0 && estimate.value.is_finite() => {
+            predicted(estimate.value, known.value, spread.reach, relative.factor)
         }
         Some(_) | None => by_requests(),
     }

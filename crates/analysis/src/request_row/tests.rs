@@ -4,7 +4,7 @@ mod facts {
     use polars::prelude::{NamedFrom, Series};
 
     #[test]
-    fn facts_are_what_was_put_in() {
+    fn columns_contain_the_outcomes() {
         let rows = [outcome(0), stream(1, 100, &[150, 150, 170]), failed(2, FailureKind::Truncated)];
         let table = table("a", &rows);
         let facts = table.rows_of_case("a");
@@ -16,7 +16,7 @@ mod facts {
     }
 
     #[test]
-    fn an_unknown_word_is_named_with_its_row() {
+    fn an_invalid_value_is_reported_with_its_row() {
         let mut columns = table("a", &[outcome(0), outcome(1)]).columns;
         columns.outcome = Default::default();
         columns.extend(s::OUTCOME, &Series::new(s::OUTCOME.into(), ["ok", "fine"])).unwrap();
@@ -137,7 +137,7 @@ mod live {
     use llmscen_core::units::Nanos;
 
     #[test]
-    fn it_is_the_request_of_the_report() {
+    fn a_live_request_equals_the_stored_one() {
         let mut paced = stream(1, 100, &[150, 160, 190]);
         (paced.timeline.choices, paced.timeline.weights) = (vec![0, 1, 0], vec![2, 1, 4]);
         paced.server = ServerTimes { queue: Some(Nanos(5)), total: Some(Nanos(9)), ..ServerTimes::default() };

@@ -87,15 +87,15 @@ mod sending {
 
     #[test]
     fn a_drain_of_more_than_one_percent_is_told() {
-        let told = |last: u64| {
+        let actual = |last: u64| {
             let rows = [stream(0, 0, &[50, 1000]), stream(1, 0, &[70, last]), stream(2, 1000, &[1100, 2000])];
             let (table, case) = (table("a", &rows), case(TWO));
             drain_note(&table, &CaseFacts { case: &case, parts: &[], until: None })
         };
-        assert_eq!(told(2020), None);
+        assert_eq!(actual(2020), None);
         let words = "The drain took 0.500 s after sending stopped, 20.0 % of the run. Throughputs exclude it; the metrics \
                      `…_with_drain` include it.";
-        assert_eq!(told(2500).as_deref(), Some(words));
+        assert_eq!(actual(2500).as_deref(), Some(words));
     }
 
     #[test]

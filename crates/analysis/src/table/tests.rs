@@ -9,7 +9,7 @@ mod table {
     }
 
     #[test]
-    fn rows_stand_in_the_order_of_case_round_and_number() {
+    fn rows_are_ordered_by_case_round_and_seq() {
         let [a, b] = [outcome(1), outcome(0)];
         let rows = [tagged("z", 1, &a), tagged("a", 0, &a), tagged("z", 0, &a), tagged("z", 0, &b)];
         let table = Table::build(rows);
@@ -19,7 +19,7 @@ mod table {
     }
 
     #[test]
-    fn cases_stand_in_the_order_that_is_asked_for() {
+    fn cases_are_in_the_requested_order() {
         let [a, b] = [outcome(1), outcome(0)];
         let mut builder = Builder::with_cases(["a", "z"]);
         for row in [tagged("z", 0, &a), tagged("a", 1, &a), tagged("z", 0, &b), tagged("a", 0, &a)] {
@@ -32,7 +32,7 @@ mod table {
     }
 
     #[test]
-    fn a_failure_keeps_its_words() {
+    fn a_failure_keeps_its_message() {
         let bad = failed(0, FailureKind::Http5xx);
         let frame = Table::build([tagged("a", 0, &bad)]).frame(0..1).unwrap();
         let cell = |name: &str| frame.column(name).unwrap().str().unwrap().get(0).map(str::to_owned);

@@ -127,9 +127,9 @@ mod tests {
 
     const SECOND: i64 = 1_000_000_000;
 
-    /// Readings at so many seconds, over a window of these.
+    /// Readings with times in seconds, over a window in seconds.
     fn over(readings: &[(i64, &str, &str, f64)], (from, until): Span) -> BTreeMap<String, Other> {
-        let told = |&(at, name, labels, value): &(i64, &str, &str, f64)| Reading {
+        let actual = |&(at, name, labels, value): &(i64, &str, &str, f64)| Reading {
             at_ns: at * SECOND,
             source: Source::Prometheus,
             name: name.into(),
@@ -137,7 +137,7 @@ mod tests {
             device: None,
             value,
         };
-        let recorded = Recorded { case: "a".into(), round: 0, readings: readings.iter().map(told).collect() };
+        let recorded = Recorded { case: "a".into(), round: 0, readings: readings.iter().map(actual).collect() };
         others(&[RoundTelemetry { recorded: &recorded, window: Window { from: from * SECOND, until: until * SECOND } }])
     }
 
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_stands_until_the_next_is_written() {
+    fn a_value_lasts_until_the_next_one() {
         let seen = over(&[(0, "x:y", "a=b", 2.0), (3, "x:y", "a=b", 8.0), (5, "x:y", "a=b", 99.0), (6, "z", "", 1.0)], (1, 4));
         // 2 for 2 s, 8 for 1 s.
         assert_eq!(seen, BTreeMap::from([("x:y{a=b}".to_owned(), level(2, 4.0, 2.0, 8.0))]));
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn a_count_is_what_it_grew_by_and_nothing_where_it_stood_still() {
+    fn a_counter_is_its_increase_and_absent_without_one() {
         let seen = over(
             &[
                 (0, "grows_total", "", 10.0),
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn buckets_dates_and_labels_are_no_figures() {
+    fn buckets_dates_and_labels_are_left_out() {
         let names = [("x_bucket", "le=1"), ("y", "a=b,le=+Inf"), ("x_created", ""), ("build_info", "version=1")];
         assert_eq!(over(&names.map(|(name, labels)| (0, name, labels, 1.0)), (0, 4)), BTreeMap::new());
     }
@@ -198,7 +198,7 @@ mod tests {
     #[test]
     fn rounds_add_up() {
         let recorded = [6.0, 10.0].map(|end| {
-            let told = |at, value| Reading {
+            let actual = |at, value| Reading {
                 at_ns: at * SECOND,
                 source: Source::Prometheus,
                 name: "x_total".into(),
@@ -206,7 +206,7 @@ mod tests {
                 device: None,
                 value,
             };
-            Recorded { case: "a".into(), round: 0, readings: vec![told(0, 2.0), told(1, end)] }
+            Recorded { case: "a".into(), round: 0, readings: vec![actual(0, 2.0), actual(1, end)] }
         });
         let window = Window { from: 0, until: 2 * SECOND };
         let seen = others(&recorded.each_ref().map(|recorded| RoundTelemetry { recorded, window }));

@@ -11,16 +11,16 @@ use proptest::prelude::*;
 const SECOND: i64 = 1_000_000_000;
 
 /// A reading at so many tenths of a second.
-fn told(tenths: i64, source: Source, name: &str, (labels, device): (&str, Option<u32>), value: f64) -> Reading {
+fn actual(tenths: i64, source: Source, name: &str, (labels, device): (&str, Option<u32>), value: f64) -> Reading {
     Reading { at_ns: tenths * SECOND / 10, source, name: name.into(), labels: labels.into(), device, value }
 }
 
 fn server(tenths: i64, signal: Signal, labels: &str, value: f64) -> Reading {
-    told(tenths, Source::Prometheus, signal.name(), (labels, None), value)
+    actual(tenths, Source::Prometheus, signal.name(), (labels, None), value)
 }
 
 fn gpu(tenths: i64, signal: Signal, device: u32, value: f64) -> Reading {
-    told(tenths, Source::Nvml, signal.name(), ("", Some(device)), value)
+    actual(tenths, Source::Nvml, signal.name(), ("", Some(device)), value)
 }
 
 fn recorded(readings: Vec<Reading>) -> Recorded {
@@ -97,8 +97,8 @@ fn a_ratio_is_over_the_window_and_pairs_without_growth_have_none() {
     let none = over([both((10, 5.0, 10.0)), both((40, 5.0, 10.0))].concat());
     assert!(none.signals.is_empty());
     assert_eq!(none.notes, ["n/a: server.prefix_cache_hit_rate: its denominator did not increase in the measured windows."]);
-    let told = over(vec![server(20, Signal::ServerSpecAcceptRate, "value", 0.5)]);
-    assert_eq!(figures(&told.signals[&Signal::ServerSpecAcceptRate]), (1, Some(0.5), Some(0.5), Some(0.5)));
+    let actual = over(vec![server(20, Signal::ServerSpecAcceptRate, "value", 0.5)]);
+    assert_eq!(figures(&actual.signals[&Signal::ServerSpecAcceptRate]), (1, Some(0.5), Some(0.5), Some(0.5)));
 }
 
 /// A histogram of two finite buckets as it stands at an instant.
@@ -128,7 +128,7 @@ fn a_histogram_is_what_grew_between_the_readings_around_the_window() {
 }
 
 #[test]
-fn a_histogram_says_where_it_does_not_cover_the_window_and_where_it_began_anew() {
+fn a_histogram_notes_uncovered_windows_and_resets() {
     let short = over([histogram(15, [0.0; 3], 0.0), histogram(35, [1.0, 2.0, 2.0], 24.0)].concat());
     assert_eq!(short.signals[&Signal::ServerTtft].mean, Some(12.0));
     assert!(
@@ -162,7 +162,8 @@ fn rounds_pool_and_their_histograms_add_up() {
 #[test]
 fn of_two_sources_the_first_is_taken_and_that_is_said() {
     let power = Signal::GpuPower.name();
-    let readings = vec![told(20, Source::Nvml, power, ("", Some(0)), 9.0), told(21, Source::Dcgm, power, ("", Some(0)), 300.0)];
+    let readings =
+        vec![actual(20, Source::Nvml, power, ("", Some(0)), 9.0), actual(21, Source::Dcgm, power, ("", Some(0)), 300.0)];
     let seen = over(readings);
     assert_eq!(figures(&seen.signals[&Signal::GpuPower]), (1, Some(300.0), Some(300.0), Some(300.0)));
     assert_eq!(seen.notes, ["gpu.power: reported by dcgm and nvml; the values of dcgm are used."]);
@@ -208,8 +209,8 @@ fn a_case_has_the_readings_of_its_rounds_and_a_stage_those_of_its_time() {
         Part { case: "a".into(), untold: vec!["no GPU".into()], ..Part::default() },
         Part { case: "a".into(), round: 1, untold: vec!["no GPU".into()], ..Part::default() },
     ];
-    let told = summarize(&table, &CaseFacts { parts: &parts, ..facts(&case) });
-    assert_eq!((told.signals, told.notes), (seen.signals, vec!["no GPU".to_owned()]));
+    let actual = summarize(&table, &CaseFacts { parts: &parts, ..facts(&case) });
+    assert_eq!((actual.signals, actual.notes), (seen.signals, vec!["no GPU".to_owned()]));
 }
 
 #[test]
@@ -217,7 +218,7 @@ fn a_file_gives_the_readings_back_and_a_foreign_one_none() {
     let readings = vec![
         server(-3, Signal::ServerTtft, "le=+Inf", 12.0),
         gpu(7, Signal::GpuPower, 3, 301.25),
-        told(8, Source::Host, "own:name", ("a=\"b\",c=d", None), f64::MAX),
+        actual(8, Source::Host, "own:name", ("a=\"b\",c=d", None), f64::MAX),
     ];
     let all = vec![
         recorded(readings.clone()),
@@ -257,7 +258,7 @@ proptest! {
         let mut readings: Vec<Reading> = values.iter().enumerate().flat_map(|(k, &value)| {
             let at = 5 * k as i64;
             [server(at, Signal::ServerWaiting, "", value), server(at, Signal::ServerOutputTps, "", value), gpu(at, Signal::GpuPower, 0, value),
-             gpu(at, Signal::GpuPower, 1, value), told(at, Source::Prometheus, "own", ("", None), value)]
+             gpu(at, Signal::GpuPower, 1, value), actual(at, Source::Prometheus, "own", ("", None), value)]
         }).collect();
         let straight = over(readings.clone());
         let mut state = seed | 1;
@@ -291,7 +292,7 @@ proptest! {
 fn queue(tenths: i64, page: &str) -> Vec<Reading> {
     let page = std::fs::read_to_string(format!("../../tests/wire/metrics/{page}.txt")).unwrap();
     let lines = page.lines().filter_map(|line| line.strip_prefix("vllm:request_queue_time_seconds_"));
-    let told = |line: &str| {
+    let actual = |line: &str| {
         let (name, value) = line.rsplit_once(' ')?;
         let value: f64 = value.parse().unwrap();
         let label = match name.split_once('{')?.0 {
@@ -305,7 +306,7 @@ fn queue(tenths: i64, page: &str) -> Vec<Reading> {
         };
         Some(server(tenths, Signal::ServerQueueTime, &label, value))
     };
-    lines.filter_map(told).collect()
+    lines.filter_map(actual).collect()
 }
 
 #[test]

@@ -51,7 +51,7 @@ fn row(name: &str, runs: (usize, usize)) -> (String, [[u64; 3]; 3]) {
 }
 
 #[test]
-fn several_runs_a_side_see_a_change_through_the_restarts() {
+fn several_runs_per_side_detect_a_change_despite_restarts() {
     let one = row("1 run a side", (1, 1));
     let rows = [row("3 runs a side", (3, 3)), row("5 runs a side", (5, 5)), row("1 run beside 10", (10, 1))];
     let page: String = std::iter::once(&one).chain(&rows).map(|own| own.0.as_str()).collect();

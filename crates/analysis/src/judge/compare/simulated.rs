@@ -141,7 +141,7 @@ fn proven(length: Length, measures: &[Measure]) -> String {
 }
 
 /// That the page has these rows, and no others in their place.
-fn told(text: &str) {
+fn actual(text: &str) {
     assert!(include_str!("../../../../../docs/compare.md").contains(text), "docs/compare.md has other figures than\n{text}");
 }
 
@@ -150,7 +150,7 @@ fn quantiles_raise_no_more_false_alarms_than_they_may() {
     let of = |metric, p| Measure { metric, stat: Some(Stat::Quantile(p)) };
     let measures = [(Metric::Ttft, 0.5), (Metric::Ttft, 0.95), (Metric::Ttft, 0.99), (Metric::Itl, 0.5), (Metric::Itl, 0.99)];
     let more = [(Metric::Tpot, 0.5), (Metric::Tpot, 0.95), (Metric::E2e, 0.5), (Metric::E2e, 0.95), (Metric::E2e, 0.99)];
-    told(&proven(Length(1, 1000), &measures.into_iter().chain(more).map(|(metric, p)| of(metric, p)).collect::<Vec<_>>()));
+    actual(&proven(Length(1, 1000), &measures.into_iter().chain(more).map(|(metric, p)| of(metric, p)).collect::<Vec<_>>()));
 }
 
 #[test]
@@ -159,5 +159,5 @@ fn means_and_throughputs_raise_no_more_false_alarms_than_they_may() {
     let measures = [(Metric::Ttft, Some(Stat::Mean)), (Metric::E2e, Some(Stat::Mean)), (Metric::OutputTps, None)];
     let measures = measures.map(|(metric, stat)| of(metric, stat));
     let text = [Length(10, 100), Length(5, 100)].map(|length| proven(length, &measures)).concat();
-    told(&text);
+    actual(&text);
 }

@@ -58,7 +58,7 @@ mod compare {
         let seen = one(spread(100, 1.0), spread(100, 9.0), p99, 0.05);
         assert_eq!((seen.finding, seen.p, seen.base.bounds), (Finding::Unknown, None, None));
         assert!(seen.note.unwrap().starts_with("not tested: too few independent samples ("));
-        assert_eq!((seen.base.value, seen.other.value), (Some(99.0), Some(891.0)), "the values are told all the same");
+        assert_eq!((seen.base.value, seen.other.value), (Some(99.0), Some(891.0)), "the values are actual all the same");
     }
 
     #[test]

@@ -181,7 +181,7 @@ mod verdicts {
 
     #[test]
     fn requests_are_taken_in_the_order_of_their_schedule() {
-        // Stretches of ten in the order of time, told in another order.
+        // Stretches of ten in the order of time, actual in another order.
         let mut rows: Vec<TestRequest> = alike(mixed(60), 10);
         rows.iter_mut().enumerate().for_each(|(at, row)| row.scheduled_s = at as f64);
         let mut other = rows.clone();

@@ -106,7 +106,7 @@ mod relative {
     }
 
     #[test]
-    fn a_baseline_of_too_few_samples_is_told_before_the_run() {
+    fn a_baseline_of_too_few_samples_is_reported_before_the_run() {
         let few = p50(1.1, Some(Known { value: 5.0, low: None, high: Some(9.0), n: Some(3), spread: None }));
         assert!(never_passes(&few).unwrap().starts_with("the baseline of 3 samples has no bound"), "{:?}", never_passes(&few));
         assert_eq!(never_passes(&p50(1.1, known(5.0, 4.0, 6.0))), None);

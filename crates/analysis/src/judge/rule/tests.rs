@@ -64,8 +64,8 @@ mod rule {
         let wanted = Check { subject, ..check(Metric::Ttft, P99, Op::Less, 10.0) };
         assert_eq!(ruled(&wanted, latencies([9.0])).note.as_deref(), Some("no data"));
         let mut seen = sample(latencies([9.0]));
-        let told = SignalStat { n: 3, mean: Some(5.0), values: vec![1.0, 12.0, 2.0], ..SignalStat::default() };
-        seen.signals.insert(Signal::ServerWaiting, told);
+        let actual = SignalStat { n: 3, mean: Some(5.0), values: vec![1.0, 12.0, 2.0], ..SignalStat::default() };
+        seen.signals.insert(Signal::ServerWaiting, actual);
         let verdict = rule(&wanted, &seen, &conditions(true));
         assert_eq!((verdict.ruling, verdict.observed, verdict.bound, verdict.n), (Ruling::Fail, Some(12.0), None, 3));
         assert_eq!(
@@ -121,9 +121,9 @@ mod rule {
                 }
             }
         }
-        let told = Check { no_data: NoData::Pass, ..check(Metric::Ttft, P99, Op::Less, 1.0) };
+        let actual = Check { no_data: NoData::Pass, ..check(Metric::Ttft, P99, Op::Less, 1.0) };
         assert_eq!(
-            ruled(&told, vec![failed()]).note.as_deref(),
+            ruled(&actual, vec![failed()]).note.as_deref(),
             Some("no data; passes because the objective sets `no_data: pass`")
         );
     }
@@ -236,7 +236,7 @@ mod aborted {
     }
 
     #[test]
-    fn the_lost_limit_fails_and_no_other_one_is_decided() {
+    fn the_failed_check_fails_and_others_are_inconclusive() {
         let known = "aborted after 400 requests: 60 of 400 exceeded the limit (5 % allowed)";
         let other = "not judged: the case was aborted by `x`";
         assert_eq!(rulings(true), [(Ruling::Inconclusive, Some(other.into())), (Ruling::Fail, Some(known.into()))]);
