@@ -291,7 +291,7 @@ pub fn note_stall(audit: &Audit, sample: &Sample) -> Option<String> {
     let (metric, span) = p99(Metric::Itl).filter(|(_, itl)| *itl > 0.0).or_else(|| p99(Metric::Ttft))?;
     let stall = audit.stall_ms_p99.filter(|stall| audit.valid && *stall > MIN_NOTED_STALL && *stall > MIN_NOTED_SHARE * span)?;
     Some(format!(
-        "Event-loop stall p99 was {}, {} of `{metric}` p99; part of the `{metric}` tail comes from the load generator.",
+        "Event-loop stalls reached {} at p99, {} of `{metric}` p99; part of the `{metric}` tail is the load generator's.",
         millis(stall),
         percent(stall / span)
     ))
@@ -355,11 +355,11 @@ fn reasons_without_stalls(audit: &Audit, [late, stalled]: [Option<f64>; 2], limi
     };
     let limit = limits.lag_p99.millis();
     check(p99(late, limit, audit.schedule_lag_ms_p99), limit, Unit::Millis, &|lag| {
-        format!("send delay p99 is {lag}: the load generator fell behind its schedule")
+        format!("send delay was {lag} at p99: the load generator fell behind its schedule")
     });
     let limit = limits.stall_p99.millis();
     check(p99(stalled, limit, audit.stall_ms_p99), limit, Unit::Millis, &|stall| {
-        format!("event-loop stall p99 is {stall}; latencies may be overstated by up to that much")
+        format!("event loop stalled for {stall} at p99; latencies may be overstated by up to that much")
     });
     check(audit.cpu_share_max, limits.cpu, Unit::Share, &|share| format!("one worker thread used {share} of a CPU core"));
     reasons

@@ -64,7 +64,11 @@ pub struct Preparing {
 impl Preparing {
     /// The step and its object.
     pub fn words(&self) -> String {
-        format!("{} the {}", self.what, if self.unit == "s" { "server" } else { "dataset" })
+        match (self.what, self.unit) {
+            ("loading the model", _) => self.what.to_owned(),
+            (what, "s") => format!("{what} the server"),
+            (what, _) => format!("{what} the dataset"),
+        }
     }
 }
 

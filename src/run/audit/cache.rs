@@ -106,7 +106,7 @@ pub(crate) fn reason(cached: Cached, limit: f64, case: &Case, seed: u64) -> Opti
     };
     Some(format!(
         "{CACHED}{} of the prompt tokens were cached (limit {}, `audit.cache`), although no two prompts of this run are equal. \
-         An earlier run sent the prompts of {seed}. {remedy}",
+         The prompts of {seed} were sent in an earlier run. {remedy}",
         percent(share),
         percent(limit)
     ))

@@ -212,11 +212,11 @@ fn a_stored_run_without_a_list_of_stalls_keeps_its_rule() {
     let busy = old(Vitals { stall_ms_p99: 9.0, cpu_shares: vec![0.95], ..Vitals::default() });
     let starts: Vec<String> =
         found_of(&[&busy], &sample(&[6.0]), &limits).reasons.iter().map(|why| why[..12].to_owned()).collect();
-    assert_eq!(starts, ["send delay p", "event-loop s", "one worker t"]);
+    assert_eq!(starts, ["send delay w", "event loop s", "one worker t"]);
     let of = |sure| old(Vitals { stall_ms_p99: 30.0, stall_ms_sure: sure, ..Vitals::default() });
     let audit_of = |sure| found_of(&[&of(sure)], &sample(&[0.1]), &limits);
     assert_eq!((audit_of(Some(4.0)).valid, audit_of(Some(4.0)).stall_ms_p99), (true, Some(30.0)));
-    let known = "event-loop stall p99 is 30 ms (limit 5 ms); latencies may be overstated by up to that much";
+    let known = "event loop stalled for 30 ms (limit 5 ms) at p99; latencies may be overstated by up to that much";
     assert_eq!([audit_of(Some(6.0)), audit_of(None)].map(|audit| audit.reasons), [[known], [known]]);
     // One hiccup does not decide a short case, and lasting lateness does.
     let late = |late: usize, n: usize| {
@@ -235,7 +235,7 @@ fn a_stored_run_without_a_list_of_stalls_keeps_its_rule() {
     let (verdicts, objectives) = audited.verdicts(&Table::default(), &facts, &audited.examine().1);
     assert_eq!((verdicts[0].ruling, objectives.len()), (Ruling::Invalid, 0));
     assert!(
-        verdicts[0].note.as_deref().unwrap().starts_with("not judged: the self-audit failed (event-loop stall"),
+        verdicts[0].note.as_deref().unwrap().starts_with("not judged: the self-audit failed (event loop stalled"),
         "{verdicts:?}"
     );
 }
@@ -248,7 +248,7 @@ fn a_stall_is_named_where_spans_are_short() {
     };
     let stalled = |stall| Audit { valid: true, stall_ms_p99: Some(stall), ..Audit::default() };
     let note = note_stall(&stalled(3.8), &gaps(8.0)).unwrap();
-    assert!(note.starts_with("Event-loop stall p99 was 3.80 ms, 47.5% of `itl` p99"), "{note}");
+    assert!(note.starts_with("Event-loop stalls reached 3.80 ms at p99, 47.5% of `itl` p99"), "{note}");
     assert_eq!([note_stall(&stalled(0.9), &gaps(1.0)), note_stall(&stalled(3.8), &gaps(20.0))], [None, None]);
 }
 
