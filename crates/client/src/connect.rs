@@ -209,7 +209,7 @@ async fn open_tunnel<T: Transport + 'static>(socket: T, proxy: &Proxy, authority
         let status = sender.send_request(request).await.map_err(|error| failed(&error))?.status();
         match status.is_success() {
             true => Ok(()),
-            false => Err(refused(format!("refused CONNECT {authority} with status {status}; set NO_PROXY to bypass it"))),
+            false => Err(refused(format!("refused CONNECT {authority} with status {status}; set NO_PROXY to connect directly"))),
         }
     };
     let forwarding = async { connection.without_shutdown().await.map_err(|error| failed(&error)) };

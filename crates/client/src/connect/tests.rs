@@ -78,7 +78,7 @@ async fn a_proxy_that_refuses_and_keeps_the_connection_is_not_waited_for() {
     let failure = dialled.expect("the refusal ends the wait").err().unwrap();
     let message = format!(
         "the proxy http://{proxy} (from HTTPS_PROXY) refused CONNECT llm.example:443 with status 407 Proxy Authentication \
-         Required; set NO_PROXY to bypass it"
+         Required; set NO_PROXY to connect directly"
     );
     assert_eq!((failure.kind, failure.message), (FailureKind::Connect, message));
 }
