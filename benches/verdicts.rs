@@ -148,8 +148,8 @@ fn aborts(servers: &[Server], trials: usize, wanted: &str) {
                     let (mut ended, mut alone) = (false, false);
                     for breaks in sample.requests.iter().filter_map(|request| watch.breaks(request)).collect::<Vec<bool>>() {
                         ended = ended || watch.add(breaks);
-                        plain.take(breaks);
-                        alone |= plain.seen().0 >= abort.min_samples && plain.evidence() >= enough;
+                        plain.observe(breaks);
+                        alone |= plain.counts().0 >= abort.min_samples && plain.evidence() >= enough;
                     }
                     *counts = [counts[0] + usize::from(alone), counts[1] + usize::from(ended)];
                 }

@@ -26,7 +26,7 @@ pub use crate::cli::exit::Exit;
 use crate::cli::terminal::Terminal;
 use clap::{CommandFactory, Parser};
 use llmscen_client::server::supervisor;
-use llmscen_core::foreign::escaped;
+use llmscen_core::escape::escape_controls;
 use std::collections::BTreeMap;
 use std::io::{BufReader, Write};
 
@@ -87,7 +87,7 @@ fn print_parse_result(world: World, error: &clap::Error) -> Exit {
     };
     let stream = if is_error { world.err } else { world.out };
     // A closed pipe is not an error.
-    let _ = stream.write_all(escaped(&text, color).as_bytes());
+    let _ = stream.write_all(escape_controls(&text, color).as_bytes());
     if is_error { Exit::Scenario } else { Exit::Pass }
 }
 

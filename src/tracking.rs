@@ -6,17 +6,17 @@
 mod mlflow;
 mod wandb;
 
+use llmscen_core::artifacts::{Trackers, UploadFiles};
 use llmscen_core::plan::{Case, Plan};
 use llmscen_core::redact::Redactor;
 use llmscen_core::report::{CaseReport, Report, RunVerdict};
 use llmscen_core::sample::Distribution;
-use llmscen_core::track::{Files, Track};
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Uploads a run to every tracker. Returns the location of the run in each, or an error.
-pub fn send_to_trackers(track: &Track, summary: &RunSummary, folder: &Path) -> Vec<Result<String, TrackError>> {
+pub fn send_to_trackers(track: &Trackers, summary: &RunSummary, folder: &Path) -> Vec<Result<String, TrackError>> {
     let mlflow = track.mlflow.as_ref().map(|spec| mlflow::send_to_mlflow(spec, summary, folder));
     let wandb = track.wandb.as_ref().map(|spec| wandb::send_to_wandb(spec, summary, folder));
     mlflow.into_iter().chain(wandb).collect()
@@ -83,12 +83,12 @@ const REQUEST_FILES: [&str; 6] =
 const FOREIGN_FOLDERS: [&str; 1] = ["wandb"];
 
 /// The files of a run folder by relative name, sorted.
-fn list_files(folder: &Path, files: Files) -> Result<Vec<(String, PathBuf)>, TrackError> {
+fn list_files(folder: &Path, files: UploadFiles) -> Result<Vec<(String, PathBuf)>, TrackError> {
     let mut found = Vec::new();
-    if files != Files::Nothing {
+    if files != UploadFiles::Nothing {
         walk(folder, "", &mut found)?;
     }
-    found.retain(|(name, _)| files == Files::All || !REQUEST_FILES.contains(&name.as_str()));
+    found.retain(|(name, _)| files == UploadFiles::All || !REQUEST_FILES.contains(&name.as_str()));
     found.sort();
     Ok(found)
 }
@@ -181,8 +181,8 @@ impl RunSummary {
     /// The same without secrets in names and parameters.
     pub fn redacted(mut self, redactor: &Redactor) -> RunSummary {
         for entry in self.cases.iter_mut().chain([&mut self.run]) {
-            entry.name = redactor.strike(std::mem::take(&mut entry.name));
-            entry.params.iter_mut().for_each(|(_, value)| *value = redactor.strike(std::mem::take(value)));
+            entry.name = redactor.redact(std::mem::take(&mut entry.name));
+            entry.params.iter_mut().for_each(|(_, value)| *value = redactor.redact(std::mem::take(value)));
         }
         self
     }
@@ -249,8 +249,8 @@ mod tests {
             fs::write(folder.path().join(name), "x").unwrap();
         }
         let names = |files| list_files(folder.path(), files).unwrap().into_iter().map(|(name, _)| name).collect::<Vec<_>>();
-        assert_eq!(names(Files::Reports), ["charts/a.png", "report.md"]);
-        assert_eq!(names(Files::All), ["charts/a.png", "report.md", "requests.parquet"]);
-        assert!(names(Files::Nothing).is_empty());
+        assert_eq!(names(UploadFiles::Reports), ["charts/a.png", "report.md"]);
+        assert_eq!(names(UploadFiles::All), ["charts/a.png", "report.md", "requests.parquet"]);
+        assert!(names(UploadFiles::Nothing).is_empty());
     }
 }

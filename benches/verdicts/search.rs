@@ -6,8 +6,8 @@ use llmscen_core::check::Check;
 use llmscen_core::schedule::search::{Probe, Search};
 use llmscen_core::search::{Evidence, Goal, SearchSpec};
 use llmscen_core::stats::distributions::probability;
-use llmscen_core::stats::sequential::Looks;
-use llmscen_core::stats::trend::slower;
+use llmscen_core::stats::sequential::AlphaSpending;
+use llmscen_core::stats::trend::wait_growth;
 use llmscen_core::units::Nanos;
 
 /// A server, what its limit is about, and the load up to which the limit holds.
@@ -96,18 +96,18 @@ fn searched(server: &Server, check: &Check, edge: f64, seed: u64) -> Tally {
     let (start, low, high) = if closed { (4.0, 1.0, 512.0) } else { (edge * 0.25, edge * 0.04, edge * 6.0) };
     let vary = if closed { "load.concurrency" } else { "load.rate" }.to_owned();
     let (goal, drain) = (Goal::Slo, Nanos::ZERO);
-    let spec = SearchSpec { vary, low, high, start, whole: closed, precision: PRECISION, confirm: 2, goal, drain };
+    let spec = SearchSpec { vary, low, high, start, integer: closed, precision: PRECISION, confirm: 2, goal, drain };
     let (mut search, mut requests) = (Search::new(&spec, &spec.grid()), 0);
     while let Some(next) = search.next() {
         let seed = seed * 1000 + search.probes().len() as u64 + 5_000_000;
         let (evidence, sent) = probed(server, check, (next, &spec), seed);
-        search.tell(next.index, evidence);
+        search.record_probe(next.index, evidence);
         requests += sent;
     }
     let found = search.finding();
     let inside = found.interval.0.is_none_or(|low| low <= edge * 1.0001) && edge <= found.interval.1 * 1.0001;
     let off = (found.answer.unwrap_or(low) / edge).ln().abs();
-    let settled = usize::from(found.settled);
+    let settled = usize::from(found.converged);
     Tally { covered: usize::from(inside), settled, off: off * settled as f64, requests }
 }
 
@@ -116,8 +116,8 @@ fn probed(server: &Server, check: &Check, (probe, spec): (Probe, &SearchSpec), s
     let of_all = |requests: u64| requests as f64 / WHOLE as f64;
     let decided = of_all(required_samples(check).unwrap_or(1)).min(1.0);
     let share = match server.rate() {
-        None => probe.part.max(decided).max(of_all(EACH_USER * probe.load as u64)),
-        Some(_) => (probe.part * (probe.load / spec.start).max(1.0)).max(decided),
+        None => probe.length.max(decided).max(of_all(EACH_USER * probe.load as u64)),
+        Some(_) => (probe.length * (probe.load / spec.start).max(1.0)).max(decided),
     };
     let own = server.at(probe.load, false);
     let measured = (WHOLE as f64 * share).ceil() as usize;
@@ -126,7 +126,7 @@ fn probed(server: &Server, check: &Check, (probe, spec): (Probe, &SearchSpec), s
     served.iter_mut().take(before).for_each(|row| row.measured = false);
     let end = |row: &Served| row.scheduled_s + row.e2e_ms / 1e3;
     let (mut kept, mut sent) = (served.iter().filter(|row| row.measured).cloned().collect::<Vec<_>>(), served.len());
-    let (mut looks, mut seen) = ([Looks::new(ALPHA)], FIRST);
+    let (mut looks, mut seen) = ([AlphaSpending::new(ALPHA)], FIRST);
     while seen < kept.len() {
         let some = kept[..seen].to_vec();
         let over = some.iter().map(end).fold(0.0, f64::max);
@@ -139,7 +139,7 @@ fn probed(server: &Server, check: &Check, (probe, spec): (Probe, &SearchSpec), s
     let waits: Vec<f64> = kept.iter().map(|row| row.e2e_ms).collect();
     let requests = kept.len() as u64;
     let holds = pass_probability(std::slice::from_ref(check), &own.sample(kept));
-    let slower = own.rate().and_then(|rate| slower(&waits, rate)).unwrap_or_default();
+    let slower = own.rate().and_then(|rate| wait_growth(&waits, rate)).unwrap_or_default();
     let holds = if slower > OUTRUN { holds.min(1.0 - probability(slower)) } else { holds };
-    (Evidence { holds, requests, goodput: (0.0, 0.0) }, sent)
+    (Evidence { pass_probability: holds, requests, goodput: (0.0, 0.0) }, sent)
 }

@@ -9,7 +9,7 @@ use crate::cli::progress::ProgressArgs;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::error::{ContextKind, ErrorKind};
 use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
-use llmscen_core::export_format::Peer;
+use llmscen_core::artifacts::ExportFormat;
 use llmscen_core::plan::Plan;
 use llmscen_scenario::setting_named;
 use std::net::SocketAddr;
@@ -188,20 +188,20 @@ fn parse_override(text: &str) -> Result<(String, String), String> {
 pub struct Compat {
     /// Also write the results in the format of these tools, to compat/: evalscope,vllm
     #[arg(long = "compat", value_name = "TOOL", value_delimiter = ',', value_parser = tool_parser())]
-    pub tools: Vec<Peer>,
+    pub tools: Vec<ExportFormat>,
 }
 
 impl Compat {
     /// Adds the tools to those of the scenario.
     pub fn add_to(&self, plan: &mut Plan) {
         let compat = &mut plan.report.compat;
-        *compat = Peer::ALL.into_iter().filter(|peer| compat.contains(peer) || self.tools.contains(peer)).collect();
+        *compat = ExportFormat::ALL.into_iter().filter(|peer| compat.contains(peer) || self.tools.contains(peer)).collect();
     }
 }
 
-fn tool_parser() -> impl TypedValueParser<Value = Peer> {
-    let parse = |name: String| Peer::parse(&name).ok_or("unknown tool");
-    PossibleValuesParser::new(Peer::ALL.map(Peer::name)).try_map(parse)
+fn tool_parser() -> impl TypedValueParser<Value = ExportFormat> {
+    let parse = |name: String| ExportFormat::parse(&name).ok_or("unknown tool");
+    PossibleValuesParser::new(ExportFormat::ALL.map(ExportFormat::name)).try_map(parse)
 }
 
 /// A message for an unknown option that is the name of a scenario field: the command with `--set` instead.

@@ -8,7 +8,7 @@ use crate::run::outputs::baseline::baseline_of_run;
 use crate::store::replace;
 use clap::{Args, Subcommand, ValueEnum};
 use llmscen_analysis::judge::baseline_noise;
-use llmscen_core::baseline::{Baseline, SPREAD};
+use llmscen_core::baseline::{Baseline, MIN_RUNS_FOR_SPREAD};
 use llmscen_core::bounds;
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -121,7 +121,7 @@ fn update(args: &UpdateArgs, env: &BTreeMap<String, String>, terminal: &mut Term
         ),
         false => None,
     };
-    if let Some(what) = before.as_ref().and_then(|before| before.other_plan(&run.plan)) {
+    if let Some(what) = before.as_ref().and_then(|before| before.describe_plan_differences(&run.plan)) {
         let to = to.display();
         return Err(format!("{to} contains runs of a different plan ({what}); replace them with --replace").into());
     }
@@ -141,9 +141,9 @@ fn update(args: &UpdateArgs, env: &BTreeMap<String, String>, terminal: &mut Term
 /// The number of runs in a baseline, and how objectives use them.
 fn describe_runs(baseline: &Baseline) -> String {
     let runs = plural(baseline.runs.len(), "run");
-    match baseline.runs.len() >= SPREAD {
+    match baseline.runs.len() >= MIN_RUNS_FOR_SPREAD {
         true => format!("{runs} in the file, objectives use their variance"),
-        false => format!("{runs} in the file, objectives use the newest until there are {SPREAD}"),
+        false => format!("{runs} in the file, objectives use the newest until there are {MIN_RUNS_FOR_SPREAD}"),
     }
 }
 
@@ -151,7 +151,7 @@ fn read(path: &Path) -> Result<Baseline, String> {
     let text = bounds::read_text(path, bounds::TEXT).map_err(|error| format!("cannot read {}: {error}", path.display()))?;
     let baseline: Baseline =
         serde_json::from_str(&text).map_err(|error| format!("{} is not a baseline: {error}", path.display()))?;
-    match baseline.flaw() {
+    match baseline.find_inconsistency() {
         Some(why) => Err(format!("{} is not a baseline: {why}", path.display())),
         None => Ok(baseline),
     }

@@ -91,9 +91,9 @@ pub fn compare(args: &CompareArgs, env: &BTreeMap<String, String>, terminal: &mu
         return Exit::Error;
     }
     match () {
-        () if comparison.invalid() => Exit::Invalid,
+        () if comparison.has_invalid_run() => Exit::Invalid,
         () if comparison.count(Finding::Regression) > 0 => Exit::Fail,
-        () if comparison.open() && args.inconclusive == Inconclusive::Fail => Exit::Inconclusive,
+        () if comparison.is_incomplete() && args.inconclusive == Inconclusive::Fail => Exit::Inconclusive,
         () => Exit::Pass,
     }
 }
@@ -208,10 +208,11 @@ fn compare_runs(runs: &mut [OpenedRun], differences: Vec<Vec<Difference>>, args:
         withdraw_cached(&mut contrasts, &loaded);
     }
     let tests = decide_findings(&mut contrasts, correction, 1.0 - args.confidence, args.max_regression);
-    let notes = loaded.iter().flat_map(|run| damage_notes(&run.report.manifest).map(move |note| format!("{}: {note}", run.label)));
+    let notes =
+        loaded.iter().flat_map(|run| damage_notes(&run.report.manifest).map(move |note| format!("{}: {note}", run.label)));
     let notes = notes.collect();
     Ok(Comparison {
-        alone: unmatched_cases(&evidence).into_iter().map(|(side, case)| (side_label(side), case)).collect(),
+        unmatched_cases: unmatched_cases(&evidence).into_iter().map(|(side, case)| (side_label(side), case)).collect(),
         sides: (0..count).map(side_label).collect(),
         runs: loaded,
         contrasts,

@@ -25,11 +25,11 @@ pub fn validate(args: &Sources, env: &BTreeMap<String, String>, terminal: &mut T
 
 /// Number of cases and objectives, or the range of a search.
 fn describe_plan(plan: &Plan) -> String {
-    let Some(quest) = plan.quests.first() else {
+    let Some(quest) = plan.searches.first() else {
         let checks: usize = plan.cases.iter().map(|case| case.checks.len()).sum();
         return format!("{}, {}", plural(plan.cases.len(), "case"), plural(checks, "assertion"));
     };
-    let searches = match plan.quests.len() {
+    let searches = match plan.searches.len() {
         1 => "a search".to_owned(),
         many => format!("{many} searches"),
     };

@@ -4,7 +4,7 @@ use crate::cli::progress::Display;
 use crate::cli::terminal::Terminal;
 use crate::run::event::{Event, Progress};
 use crate::run::execution::stop::Level;
-use llmscen_core::early_stop::Ending;
+use llmscen_core::early_stop::EarlyStop;
 use llmscen_core::outcome::Phase;
 use llmscen_core::plan::Plan;
 use llmscen_core::report::{Report, RunVerdict};
@@ -51,7 +51,7 @@ pub fn run_started(plan: &Plan, file: &Path) -> Value {
         "plan_id": plan.id,
         "cases": cases.collect::<Vec<_>>(),
         "rounds": plan.rounds,
-        "search": !plan.quests.is_empty(),
+        "search": !plan.searches.is_empty(),
     })
 }
 
@@ -97,10 +97,10 @@ fn event_object(event: &Event, case: &str, round: u32) -> Option<Value> {
         Event::Note(text) => json!({ "event": "note", "message": text }),
         Event::Ending(ending) => {
             let (reason, message) = match ending {
-                Ending::Aborted(lost) => ("aborted", format!("`{}`: {lost}", lost.expr)),
-                Ending::Saturated(seen) => ("saturated", seen.to_string()),
-                Ending::TargetLost(lost) => ("target_lost", lost.to_string()),
-                Ending::AllFailed(failed) => ("all_failed", failed.to_string()),
+                EarlyStop::Aborted(lost) => ("aborted", format!("`{}`: {lost}", lost.expr)),
+                EarlyStop::Saturated(seen) => ("saturated", seen.to_string()),
+                EarlyStop::TargetLost(lost) => ("target_lost", lost.to_string()),
+                EarlyStop::AllFailed(failed) => ("all_failed", failed.to_string()),
             };
             json!({ "event": "case_ending", "case": case, "round": round, "reason": reason, "message": message })
         }
@@ -171,7 +171,7 @@ mod tests {
         for (event, expected) in table {
             assert_eq!(rendered(event), expected);
         }
-        let ending = rendered(Event::Ending(Ending::Aborted(Default::default())));
+        let ending = rendered(Event::Ending(EarlyStop::Aborted(Default::default())));
         assert_eq!(
             (&ending["event"], &ending["case"], &ending["reason"]),
             (&"case_ending".into(), &"a".into(), &"aborted".into())

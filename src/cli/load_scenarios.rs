@@ -125,7 +125,7 @@ fn scenario_files(path: &Path) -> Result<Vec<PathBuf>, String> {
 fn select_cases(plans: &mut Vec<Source>, only: &[String], terminal: &mut Terminal) -> bool {
     let ids: Vec<String> = plans.iter().flat_map(|source| source.plan.cases.iter().map(|case| case.id.clone())).collect();
     for source in plans.iter_mut() {
-        source.plan.only(only);
+        source.plan.select_cases(only);
     }
     plans.retain(|source| !source.plan.cases.is_empty());
     if plans.is_empty() {

@@ -10,7 +10,7 @@ use crate::run::execution::redactor;
 use crate::run::execution::stop::{Level, Stop};
 use clap::{Args, ValueEnum};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use llmscen_core::early_stop::Ending;
+use llmscen_core::early_stop::EarlyStop;
 use llmscen_core::plan::Plan;
 use llmscen_core::redact::Redactor;
 use llmscen_report::format::{plain, shorten};
@@ -98,8 +98,8 @@ pub fn show_progress(args: &ProgressArgs, watched: &WatchedRun<'_>, inbox: &Rece
 /// Removes secrets from the texts of an event.
 fn redact_event(event: Event, redactor: &Redactor) -> Event {
     match event {
-        Event::Note(note) => Event::Note(redactor.strike(note)),
-        Event::Ending(ending) => Event::Ending(redactor.clean_all(ending)),
+        Event::Note(note) => Event::Note(redactor.redact(note)),
+        Event::Ending(ending) => Event::Ending(redactor.redact_value(ending)),
         event => event,
     }
 }
@@ -261,10 +261,10 @@ pub fn permanent_line(event: &Event, title: &str) -> Option<String> {
             Some(format!("{title}  {}", format_progress(&Progress { left_s: None, ..last.clone() }, usize::MAX)))
         }
         Event::Note(note) => Some(format!("note: {}", plain(note))),
-        Event::Ending(Ending::Aborted(lost)) => Some(plain(&format!("`{}`: {lost}", lost.expr))),
-        Event::Ending(Ending::Saturated(saturated)) => Some(plain(&saturated.to_string())),
-        Event::Ending(Ending::TargetLost(lost)) => Some(plain(&lost.to_string())),
-        Event::Ending(Ending::AllFailed(failed)) => Some(plain(&failed.to_string())),
+        Event::Ending(EarlyStop::Aborted(lost)) => Some(plain(&format!("`{}`: {lost}", lost.expr))),
+        Event::Ending(EarlyStop::Saturated(saturated)) => Some(plain(&saturated.to_string())),
+        Event::Ending(EarlyStop::TargetLost(lost)) => Some(plain(&lost.to_string())),
+        Event::Ending(EarlyStop::AllFailed(failed)) => Some(plain(&failed.to_string())),
         Event::Stopping(Level::Now) => {
             Some("stopping now: requests in flight are cancelled, results so far are saved".to_owned())
         }

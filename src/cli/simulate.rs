@@ -6,7 +6,7 @@ use crate::cli::terminal::Terminal;
 use crate::run::execution::stop::{Level, Stop};
 use llmscen_core::seed::Seed;
 use llmscen_core::simulator::Simulator;
-use llmscen_core::target::Place;
+use llmscen_core::target::TargetLocation;
 use llmscen_scenario::Input;
 use llmscen_simulator::Truth;
 use llmscen_simulator::truth::write_jsonl;
@@ -63,9 +63,9 @@ fn load_config(args: &SimulateArgs, env: &BTreeMap<String, String>, terminal: &m
             return None;
         }
     };
-    let found = plan.cases.iter().find_map(|case| match &case.target.place {
-        Place::Simulator { server, .. } => Some((**server).clone()),
-        Place::Url(_) | Place::Local(_) => None,
+    let found = plan.cases.iter().find_map(|case| match &case.target.location {
+        TargetLocation::Simulator { server, .. } => Some((**server).clone()),
+        TargetLocation::Url(_) | TargetLocation::Local(_) => None,
     });
     if found.is_none() {
         terminal.error(&format!("{} has no case whose target is the simulator", path.display()));

@@ -2,7 +2,7 @@
 
 use crate::cli::args::OutputArgs;
 use crate::run::execution::redactor;
-use llmscen_core::foreign::{escaped, escaped_in_json};
+use llmscen_core::escape::{escape_controls, escape_controls_in_json};
 use llmscen_core::plan::Plan;
 use llmscen_core::redact::Redactor;
 use llmscen_scenario::Warning;
@@ -86,23 +86,23 @@ impl<'a> Terminal<'a> {
 
     /// Removes the secrets of this plan from all further output.
     pub fn add_secrets(&mut self, plan: &Plan) {
-        self.redactor = std::mem::take(&mut self.redactor).joined(redactor(plan));
+        self.redactor = std::mem::take(&mut self.redactor).merge(redactor(plan));
     }
 
     /// Removes the secrets of all loaded scenarios.
     pub fn clean(&self, text: &str) -> String {
-        if text.trim_start().starts_with('{') { self.redactor.clean_json(text) } else { self.redactor.strike(text.to_owned()) }
+        if text.trim_start().starts_with('{') { self.redactor.redact_json(text) } else { self.redactor.redact(text.to_owned()) }
     }
 
     /// Prints human-readable text to stdout, without control characters.
     pub fn print(&mut self, text: &str) {
-        let shown = escaped(text, self.out_color).into_owned();
+        let shown = escape_controls(text, self.out_color).into_owned();
         self.write_out(&shown);
     }
 
     /// Prints data for programs, or a body, to stdout; unchanged if that is not a terminal.
     pub fn print_raw(&mut self, text: &str) {
-        let shown = if self.terminals.0 { escaped(text, false) } else { text.into() };
+        let shown = if self.terminals.0 { escape_controls(text, false) } else { text.into() };
         self.write_out(&shown);
     }
 
@@ -150,7 +150,7 @@ impl<'a> Terminal<'a> {
     /// The only write to stderr: one line.
     pub fn err_line(&mut self, text: &str) {
         let clean = self.clean(text);
-        let shown = if self.json { escaped_in_json(&clean) } else { escaped(&clean, self.err_color) };
+        let shown = if self.json { escape_controls_in_json(&clean) } else { escape_controls(&clean, self.err_color) };
         let _ = writeln!(self.err, "{shown}");
     }
 

@@ -13,7 +13,7 @@ use crate::run::single_request::{Content, SingleRequest, send_one};
 use crate::store::{RunDir, RunLocation};
 use llmscen_core::outcome::{Failure, FailureKind, Outcome, Usage};
 use llmscen_core::plan::{Case, Plan};
-use llmscen_core::target::Place;
+use llmscen_core::target::TargetLocation;
 use llmscen_core::units::Nanos;
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -58,9 +58,9 @@ fn find_case<'a>(plan: &'a Plan, id: Option<&str>, terminal: &mut Terminal) -> O
 }
 
 fn announce(case: &Case, terminal: &mut Terminal) {
-    match (&case.target.server, &case.target.place) {
+    match (&case.target.server, &case.target.location) {
         (Some(_), _) => terminal.status(&format!("case {}: starting the server", case.id)),
-        (None, Place::Local(_)) => terminal.status(&format!("case {}: loading the model", case.id)),
+        (None, TargetLocation::Local(_)) => terminal.status(&format!("case {}: loading the model", case.id)),
         (None, _) => terminal.status(&format!("case {}", case.id)),
     }
 }
@@ -131,7 +131,7 @@ fn format_headers(headers: &[(String, String)]) -> String {
 fn format_content(case: &Case, content: &Content) -> String {
     match content {
         // The text of a local model is shown below.
-        Content::Document(_) if matches!(case.target.place, Place::Local(_)) => String::new(),
+        Content::Document(_) if matches!(case.target.location, TargetLocation::Local(_)) => String::new(),
         Content::Document(text) if text.is_empty() => String::new(),
         Content::Document(text) => format!("{}\n\n", indent_json(text).trim_end_matches('\n')),
         Content::Events(events) => {

@@ -12,7 +12,7 @@ use http::Uri;
 use llmscen_analysis::{Accepted, CaseFacts, End, Lateness, Sample, Table, judge};
 use llmscen_client::route::is_loopback;
 use llmscen_core::check::Verdict;
-use llmscen_core::early_stop::Ending;
+use llmscen_core::early_stop::EarlyStop;
 use llmscen_core::manifest::{Part, Vitals, WorkerStalls};
 use llmscen_core::metric::Metric;
 use llmscen_core::outcome::{Failure, FailureKind};
@@ -21,7 +21,7 @@ use llmscen_core::report::{Audit, OFF_PLAN, ObjectiveAudit};
 use llmscen_core::seed::Seed;
 use llmscen_core::signal::Signal;
 use llmscen_core::stats::{quantile, share};
-use llmscen_core::target::Place;
+use llmscen_core::target::TargetLocation;
 use llmscen_core::units::Unit;
 use llmscen_report::format::{against, millis, percent};
 
@@ -205,7 +205,7 @@ impl<'a> Audited<'a> {
     fn off_plan(&self) -> Vec<String> {
         let cut = self.parts.iter().filter_map(|part| part.cut_short.as_ref());
         let mut reasons: Vec<String> = cut.map(|why| format!("{OFF_PLAN}{why}")).collect();
-        let aborted = self.parts.iter().any(|part| part.ending.as_ref().is_some_and(Ending::ends_case));
+        let aborted = self.parts.iter().any(|part| part.ending.as_ref().is_some_and(EarlyStop::ends_case));
         if self.parts.len() < self.rounds as usize && !aborted {
             reasons.push(format!("{OFF_PLAN}{} of {} rounds ran", self.parts.len(), self.rounds));
         }
@@ -300,7 +300,8 @@ pub fn note_stall(audit: &Audit, sample: &Sample) -> Option<String> {
 /// A note that cache hits of unique prompts cannot be detected.
 pub fn note_unknown_cache(audit: &Audit, case: &Case) -> Option<String> {
     // The simulator reports the hits of its cache, if it has one.
-    let known = audit.cached.is_some() || matches!(case.target.place, Place::Simulator { .. } | Place::Local(_));
+    let known =
+        audit.cached.is_some() || matches!(case.target.location, TargetLocation::Simulator { .. } | TargetLocation::Local(_));
     let note = "Prefix cache hits are not visible: the server reports no cached tokens and no hit rate.";
     (!known && cache::has_unique_prompts(case)).then(|| note.to_owned())
 }
@@ -311,10 +312,12 @@ const FULL_CPU: f64 = 0.9;
 /// CPU use of the host and of llmscen, and whether the server shares the cores.
 pub(crate) fn lateness_cause(case: &Case, sample: &Sample) -> Option<String> {
     let mean = |signal| sample.signals.get(&signal).and_then(|signal| signal.mean);
-    let shared = match &case.target.place {
-        Place::Simulator { .. } => Some("the built-in simulator and the load generator share the cores of this machine"),
-        Place::Url(url) => on_this_machine(url).then_some("the server and the load generator share the cores of this machine"),
-        Place::Local(_) => None,
+    let shared = match &case.target.location {
+        TargetLocation::Simulator { .. } => Some("the built-in simulator and the load generator share the cores of this machine"),
+        TargetLocation::Url(url) => {
+            on_this_machine(url).then_some("the server and the load generator share the cores of this machine")
+        }
+        TargetLocation::Local(_) => None,
     };
     let cpu = mean(Signal::HostCpu).zip(mean(Signal::ToolCpu)).map(|(host, tool)| {
         let used = format!("host CPU was {}, llmscen used {} of one core", percent(host), percent(tool));

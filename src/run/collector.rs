@@ -7,7 +7,7 @@ pub(crate) mod live_metrics;
 pub(crate) mod tally;
 
 use crate::run::collector::body_recorder::BodyRecorder;
-use crate::run::collector::early_stop::EarlyStop;
+use crate::run::collector::early_stop::EarlyStopMonitor;
 use crate::run::collector::futility_stop::FutilityStop;
 use crate::run::collector::live_metrics::LiveMetrics;
 use crate::run::collector::tally::Tally;
@@ -22,8 +22,8 @@ use async_channel::Receiver;
 use llmscen_analysis::{Builder, Tagged};
 use llmscen_client::counters::Gauges;
 use llmscen_client::http::Finished;
-use llmscen_core::early_stop::Ending;
-use llmscen_core::mix::within;
+use llmscen_core::early_stop::EarlyStop;
+use llmscen_core::mix::is_in_group;
 use llmscen_core::outcome::Outcome;
 use llmscen_datasets::token::Tokenizer;
 use llmscen_telemetry::process::stand_behind;
@@ -64,7 +64,7 @@ pub struct CollectorState {
     /// Pressed after an error of the journal, so that nothing more is sent.
     pub halt: Stop,
     /// Checks for a reason to end the round early; None if there can be none.
-    pub early_stop: Option<EarlyStop>,
+    pub early_stop: Option<EarlyStopMonitor>,
     /// Pressed by an early stop: requests in flight may finish within the drain time.
     pub stop: Stop,
     /// Ends a probe whose objectives cannot be met; None if the round must run to its end.
@@ -74,7 +74,7 @@ pub struct CollectorState {
     /// Why the journal is incomplete.
     pub fault: Option<StoreError>,
     /// Why the round ended early.
-    pub ending: Option<Ending>,
+    pub ending: Option<EarlyStop>,
 }
 
 /// A running collector.
@@ -151,7 +151,7 @@ impl CollectorState {
     fn record(&mut self, finished: Finished) {
         let Finished { mut outcome, text, copy, .. } = finished;
         let group = outcome.group.as_deref().unwrap_or_default();
-        let tokenizer = self.tokenizers.iter().find(|(name, _)| name.is_empty() || within(group, name));
+        let tokenizer = self.tokenizers.iter().find(|(name, _)| name.is_empty() || is_in_group(group, name));
         if let (Some((_, tokenizer)), Some(text)) = (tokenizer, text) {
             outcome.counted.output = tokenizer.count(&text);
         }
@@ -196,8 +196,8 @@ impl CollectorState {
 mod tests {
     use super::*;
     use llmscen_client::http::dropped;
-    use llmscen_core::call::Call;
     use llmscen_core::outcome::Phase;
+    use llmscen_core::request::PreparedRequest;
     use llmscen_core::units::Nanos;
     use std::io::Read;
 
@@ -237,7 +237,7 @@ mod tests {
         let (sender, results) = async_channel::bounded(1);
         let collector = Collector::start(state, results).unwrap();
         for seq in 0..2000 {
-            let call = Call { seq, ..Call::default() };
+            let call = PreparedRequest { seq, ..PreparedRequest::default() };
             let outcome = dropped(&call, Phase::Measured, Nanos::ZERO, &"x".repeat(100));
             sender.send_blocking(Finished::bare(outcome)).unwrap();
         }

@@ -74,7 +74,7 @@ fn collect_evidence(
     let report = CaseReport {
         id: case.id.clone(),
         labels: case.labels.clone(),
-        load: case.load_words(),
+        load: case.describe_load(),
         load_value,
         load_axis,
         rounds: facts.parts.len() as u32,

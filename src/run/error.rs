@@ -4,7 +4,7 @@ use crate::store::StoreError;
 use llmscen_analysis::FrameError;
 use llmscen_client::ClientError;
 use llmscen_client::server::ServerError;
-use llmscen_core::early_stop::{AllFailed, Ending, TargetLost};
+use llmscen_core::early_stop::{AllFailed, EarlyStop, TargetLost};
 use llmscen_core::outcome::Failure;
 use llmscen_datasets::PromptError;
 use llmscen_datasets::token::TokenError;
@@ -153,11 +153,11 @@ pub enum RunError {
 
 impl RunError {
     /// The error for an early end of a round, if it is one.
-    pub fn from_ending(ending: &Ending) -> Option<RunError> {
+    pub fn from_ending(ending: &EarlyStop) -> Option<RunError> {
         match ending {
-            Ending::TargetLost(lost) => Some(RunError::TargetLost(lost.clone())),
-            Ending::AllFailed(failed) => Some(RunError::AllFailed(failed.clone())),
-            Ending::Aborted(_) | Ending::Saturated(_) => None,
+            EarlyStop::TargetLost(lost) => Some(RunError::TargetLost(lost.clone())),
+            EarlyStop::AllFailed(failed) => Some(RunError::AllFailed(failed.clone())),
+            EarlyStop::Aborted(_) | EarlyStop::Saturated(_) => None,
         }
     }
 

@@ -2,7 +2,7 @@
 
 use crate::run::collector::live_metrics::LiveTotals;
 use crate::run::execution::stop::Level;
-use llmscen_core::early_stop::Ending;
+use llmscen_core::early_stop::EarlyStop;
 use std::path::PathBuf;
 
 /// An event, or a state to display.
@@ -43,7 +43,7 @@ pub enum Event {
     /// A note for the user.
     Note(String),
     /// The round ends early.
-    Ending(Ending),
+    Ending(EarlyStop),
     /// A signal was received; the level of the switch.
     Stopping(Level),
 }

@@ -25,12 +25,12 @@ use crate::store::{RunDir, RunLocation, manifest};
 use llmscen_analysis::Table;
 use llmscen_client::counters::Absurd;
 use llmscen_client::route::Route;
-use llmscen_core::early_stop::Ending;
+use llmscen_core::early_stop::EarlyStop;
 use llmscen_core::manifest::{FailedCase, Manifest, Part};
 use llmscen_core::plan::{Case, Plan};
 use llmscen_core::redact::Redactor;
 use llmscen_core::report::Report;
-use llmscen_core::telemetry::Recorded;
+use llmscen_core::telemetry::TelemetryRecord;
 use llmscen_core::units::Nanos;
 use llmscen_datasets::CacheDir;
 use llmscen_report::{Inconclusive, prose};
@@ -91,7 +91,7 @@ pub fn run_plan(plan: &Plan, context: &Context) -> Result<CompletedRun, RunError
     let (table, fault) = execute_rounds(plan, prepared, &folder, &mut manifest, context)?;
     manifest.elapsed_s = Some(context.origin.elapsed().as_secs_f64());
     manifest.error = fault.as_ref().map(RunError::brief);
-    let manifest = redactor.clean_all(manifest);
+    let manifest = redactor.redact_value(manifest);
     match (publish(plan, &table, &manifest, &folder, context.inconclusive), fault) {
         (Ok(report), fault) => Ok(CompletedRun { report, folder: folder.path().to_owned(), fault }),
         // The first fault is the cause: a full disk, for example, also prevents the report.
@@ -109,7 +109,7 @@ enum PreparedRun {
 
 impl PreparedRun {
     fn new(plan: &Plan, context: &Context) -> Result<PreparedRun, RunError> {
-        if !plan.quests.is_empty() {
+        if !plan.searches.is_empty() {
             return PreparedSearch::new(plan, context).map(Box::new).map(PreparedRun::Search);
         }
         let prepared_cases = prepare_cases(plan, context)?;
@@ -215,7 +215,7 @@ fn round_order(plan: &Plan) -> impl Iterator<Item = (u32, usize)> + use<> {
 
 /// Whether an earlier round of the case was aborted, so that further rounds cannot change the verdict.
 fn is_aborted(case: &Case, manifest: &Manifest) -> bool {
-    let aborted = |part: &Part| part.case == case.id && matches!(part.ending, Some(Ending::Aborted(_)));
+    let aborted = |part: &Part| part.case == case.id && matches!(part.ending, Some(EarlyStop::Aborted(_)));
     manifest.parts.iter().any(aborted)
 }
 
@@ -237,7 +237,7 @@ pub struct Execution<'a> {
     /// State of the fail-fast check after the earlier rounds, by case index.
     fail_fast: BTreeMap<usize, FailFast>,
     /// Telemetry per round, in the order in which they ran.
-    pub recorded: Vec<Recorded>,
+    pub recorded: Vec<TelemetryRecord>,
     telemetry_checkpoint: TelemetryCheckpoint,
     observer: Arc<Observer>,
     row_usage: RowUsage,
@@ -274,7 +274,7 @@ impl<'a> Execution<'a> {
             manifest.notes.push(note.clone());
             let _ = context.events.send(Event::Note(note.clone()));
         }
-        let drain = plan.quests.first().map(|quest| quest.spec.drain);
+        let drain = plan.searches.first().map(|quest| quest.spec.drain);
         Ok(Execution {
             plan,
             folder,
@@ -411,7 +411,7 @@ impl<'a> Execution<'a> {
             part: number,
             parts,
             total: input.planned.or(load.requests),
-            seconds: load.lasts().map(Nanos::secs),
+            seconds: load.sending_duration().map(Nanos::secs),
         });
     }
 
@@ -501,5 +501,5 @@ fn pause(length: Duration, stop: &Stop) {
 
 /// Removes the secrets of a plan, also in their Markdown-escaped form.
 pub fn redactor(plan: &Plan) -> Redactor {
-    plan.redactor().spelled(prose)
+    plan.redactor().with_encoding(prose)
 }

@@ -8,7 +8,7 @@ use crate::run::error::RunError;
 use crate::run::prepare::{RoundExtent, TraceCache};
 use crate::run::requests::conversation::prepare_first_turn;
 use llmscen_analysis::judge;
-use llmscen_core::check::{Check, Of, Subject};
+use llmscen_core::check::{Check, RequestSet, Subject};
 use llmscen_core::dataset::{DatasetSpec, OnExhausted, Source};
 use llmscen_core::load::{Arrival, Shape, Warmup};
 use llmscen_core::metric::Metric;
@@ -40,7 +40,7 @@ pub struct Forecast {
 
 /// Estimates a plan. Opens datasets and traces, but sends nothing.
 pub fn forecast(plan: &Plan, cache: &CacheDir) -> Result<Forecast, RunError> {
-    if !plan.quests.is_empty() {
+    if !plan.searches.is_empty() {
         return Ok(Forecast {
             requests: "depends on the search".into(),
             time: "depends on the search".into(),
@@ -78,7 +78,7 @@ fn extents(plan: &Plan, cache: &CacheDir) -> Result<Vec<RoundExtent>, RunError> 
 fn describe_requests(plan: &Plan, extents: &[RoundExtent]) -> String {
     let known: u64 = extents.iter().filter_map(|extent| extent.sessions).sum::<u64>() * u64::from(plan.rounds);
     let unknown = extents.iter().filter(|extent| extent.sessions.is_none()).count();
-    let conversations = plan.cases.iter().any(Case::talks);
+    let conversations = plan.cases.iter().any(Case::has_conversations);
     let counted = if conversations { "warm-up included, a conversation counted once" } else { "warm-up included" };
     match (known, unknown) {
         (known, 0) if plan.cases.iter().any(has_random_count) => format!("about {known} ({counted})"),
@@ -99,8 +99,8 @@ fn has_random_count(case: &Case) -> bool {
         Shape::Open { arrival, .. } | Shape::Rates { arrival, .. } if arrival != Arrival::Constant
     );
     // The constant arrivals of several entries do not end at the same time.
-    let random = random || case.rates().is_some();
-    random && (case.load.lasts().is_some() || matches!(case.load.warmup, Warmup::Span(_)))
+    let random = random || case.entry_rates().is_some();
+    random && (case.load.sending_duration().is_some() || matches!(case.load.warmup, Warmup::Span(_)))
 }
 
 /// The duration is known for loads with a duration or a schedule. That of a closed loop with a number of requests depends on the server.
@@ -130,7 +130,7 @@ fn round_seconds(case: &Case, last_due: Option<Nanos>) -> Option<f64> {
         Shape::Open { rate, .. } => case.load.planned().map(|n| n as f64 / rate),
         _ => last_due.map(Nanos::secs),
     };
-    by_rate.or(case.load.until(Some(warm)).map(Nanos::secs))
+    by_rate.or(case.load.sending_end(Some(warm)).map(Nanos::secs))
 }
 
 fn format_duration(seconds: f64) -> String {
@@ -146,10 +146,10 @@ fn first_bodies(plan: &Plan, cache: &CacheDir) -> Result<Vec<(Option<String>, St
     let round = plan.seed.child(case.id.as_str()).child(0u64);
     let body = |(index, class_case): (usize, &Case)| {
         let entry = case.mix.get(index);
-        let seed = entry.map_or(round, |entry| mix::own(round, &entry.name));
+        let seed = entry.map_or(round, |entry| mix::entry_seed(round, &entry.name));
         Ok((entry.map(|entry| entry.name.clone()), first_body(class_case, plan, seed, cache)?))
     };
-    case.lines().iter().enumerate().map(body).collect()
+    case.traffic_classes().iter().enumerate().map(body).collect()
 }
 
 fn first_body(case: &Case, plan: &Plan, seed: Seed, cache: &CacheDir) -> Result<String, RunError> {
@@ -168,7 +168,7 @@ const NEVER_PASSES: &str = "cannot pass";
 pub fn undecidable(plan: &Plan) -> Vec<String> {
     let stages = |case: &Case| case.stages().into_iter().map(|stage| stage.case).collect::<Vec<_>>();
     // All loads of a search have the same objectives, so the first one is enough.
-    let is_checked = |index: usize| plan.quests.is_empty() || plan.quests.iter().any(|quest| quest.first == index);
+    let is_checked = |index: usize| plan.searches.is_empty() || plan.searches.iter().any(|quest| quest.first == index);
     let cases = plan.cases.iter().enumerate().filter(|(index, _)| is_checked(*index)).map(|(_, case)| case);
     let cases: Vec<Case> = cases.flat_map(|case| std::iter::once(case.clone()).chain(stages(case))).collect();
     let latest = LatestResults::read(plan);
@@ -206,7 +206,7 @@ fn why_undecidable(case: &Case, check: &Check, rounds: u32, latest: &LatestResul
     }
     let (effect, source) = match latest.design_effect(case, check) {
         Some(effect) => (effect, "as in the latest run of this plan"),
-        None => (judge::usual_design_effect(check, case.load.shape.closed()), "usual for this metric and load"),
+        None => (judge::usual_design_effect(check, case.load.shape.is_closed_loop()), "usual for this metric and load"),
     };
     let correlated = (needed as f64 * effect).ceil() as u64;
     (correlated > most).then(|| {
@@ -246,11 +246,11 @@ fn list_names(names: &[String], what: &str) -> String {
 
 /// Warns of a search without an objective that counts failures: an overloaded server may fail fast and still meet the others.
 fn check_search_objectives(plan: &Plan) -> Option<String> {
-    let first = plan.quests.first().and_then(|quest| plan.cases.get(quest.first))?;
+    let first = plan.searches.first().and_then(|quest| plan.cases.get(quest.first))?;
     let counts_failures = |check: &Check| match &check.subject {
         Subject::Goodput(_) => true,
         Subject::Signal { .. } => false,
-        Subject::Metric { metric, .. } => *metric == Metric::ErrorRate || check.of == Of::Scheduled,
+        Subject::Metric { metric, .. } => *metric == Metric::ErrorRate || check.of == RequestSet::Scheduled,
     };
     let warning = "the search has no error objective, so a server that only returns errors would pass; add `error_rate < 1%`";
     (!first.checks.iter().any(counts_failures)).then(|| warning.to_owned())
@@ -268,8 +268,8 @@ fn rounds_of_check(check: &Check, rounds: u32) -> u32 {
 /// standard deviations.
 fn max_requests_of_check(case: &Case, check: &Check, rounds: u32) -> Option<u64> {
     let total = max_measured_requests(case, rounds)?;
-    let Some(entry) = case.entry_of(check.group()) else { return Some(total) };
-    let share = case.share_of(entry);
+    let Some(entry) = case.entry_for_group(check.group()) else { return Some(total) };
+    let share = case.expected_share(entry);
     let n = total as f64;
     Some(((n * share + 4.0 * (n * share * (1.0 - share)).sqrt()).ceil() as u64).min(total))
 }
@@ -279,8 +279,8 @@ fn max_requests_of_check(case: &Case, check: &Check, rounds: u32) -> Option<u64>
 fn max_measured_requests(case: &Case, rounds: u32) -> Option<u64> {
     let load = &case.load;
     let turns = |class_case: &Case| class_case.dataset.turns.as_ref().map_or(Some(1), |turns| turns.max.map(u64::from));
-    let turns = case.lines().iter().map(turns).collect::<Option<Vec<u64>>>()?.into_iter().max()?;
-    let by_time = load.lasts().and_then(|span| {
+    let turns = case.traffic_classes().iter().map(turns).collect::<Option<Vec<u64>>>()?.into_iter().max()?;
+    let by_time = load.sending_duration().and_then(|span| {
         let (mean, arrival) = match &load.shape {
             Shape::Open { rate, arrival } => (rate * span.secs(), *arrival),
             Shape::Rates { arrival, .. } => (load.shape.expected(span)?, *arrival),

@@ -13,15 +13,15 @@ use llmscen_client::route::Route;
 use llmscen_client::route::proxy_for;
 use llmscen_core::dataset::{DatasetSpec, OnExhausted};
 use llmscen_core::load::Shape;
-use llmscen_core::mix::Entry;
+use llmscen_core::mix::MixEntry;
 use llmscen_core::outcome::{Failure, FailureKind};
 use llmscen_core::plan::{Case, Plan, TraceFile};
 use llmscen_core::redact::Redactor;
-use llmscen_core::schedule::due::Schedule;
+use llmscen_core::schedule::Schedule;
 use llmscen_core::seed::Seed;
-use llmscen_core::target::{Place, Target};
+use llmscen_core::target::{Target, TargetLocation};
 use llmscen_core::units::Nanos;
-use llmscen_core::url_secrets::shown;
+use llmscen_core::url_secrets::redact_url;
 use llmscen_datasets::token::Tokenizer;
 use llmscen_datasets::{Log, Progress, Prompts};
 use llmscen_protocols::{Protocol, protocol};
@@ -104,7 +104,7 @@ pub struct RoundExtent {
 impl RoundExtent {
     /// `arrivals`: those that the case replays.
     pub fn new(case: &Case, seed: Seed, arrivals: Option<&Arc<[Nanos]>>) -> RoundExtent {
-        match Schedule::of(case, seed, arrivals) {
+        match Schedule::for_case(case, seed, arrivals) {
             Some(schedule) => {
                 let (sessions, last_due) = schedule.extent().unzip();
                 RoundExtent { sessions, last_due }
@@ -127,19 +127,19 @@ impl DatasetCache {
     /// # Errors
     /// As of [`prepare_cases`].
     pub fn prepare_case(&mut self, index: usize, case: &Case, plan: &Plan, context: &Context) -> Result<PreparedCase, RunError> {
-        let class_cases = case.lines();
+        let class_cases = case.traffic_classes();
         let datasets = class_cases.iter().map(|class_case| self.dataset(&class_case.dataset, plan, context));
         let datasets: Vec<Dataset> = datasets.collect::<Result<_, _>>()?;
         let trace = self.traces.open(case)?;
-        let route = match &case.target.place {
-            Place::Url(url) => Some(Route::new(url, &case.target.tls, &context.env)?),
-            Place::Simulator { .. } | Place::Local(_) => None,
+        let route = match &case.target.location {
+            TargetLocation::Url(url) => Some(Route::new(url, &case.target.tls, &context.env)?),
+            TargetLocation::Simulator { .. } | TargetLocation::Local(_) => None,
         };
         let protocol = protocol(case.target.api, case.request.extract.as_ref()).map_err(RunError::Protocol)?;
         let mut notes: Vec<String> = datasets.iter().flat_map(|dataset| dataset.notes.iter().cloned()).collect();
         notes.extend(trace.iter().flat_map(|trace| trace.notes.clone()));
         let arrivals = replayed_arrivals(case, &datasets, trace)?;
-        let mut conversations = case.talks();
+        let mut conversations = case.has_conversations();
         for dataset in &datasets {
             conversations = conversations || starts_with_conversation(dataset.prompts.as_ref(), context)?;
         }
@@ -162,7 +162,12 @@ impl DatasetCache {
     }
 }
 
-fn traffic_class(entry: Option<&Entry>, case: Case, dataset: Dataset, protocol: &dyn Protocol) -> Result<TrafficClass, RunError> {
+fn traffic_class(
+    entry: Option<&MixEntry>,
+    case: Case,
+    dataset: Dataset,
+    protocol: &dyn Protocol,
+) -> Result<TrafficClass, RunError> {
     let renderer = Arc::new(Renderer::new(&case, |stream| protocol.body(stream))?);
     let tokenizer = dataset.tokenizer.filter(|_| case.dataset.tokenizer.is_some());
     Ok(TrafficClass { entry: entry.cloned(), case, prompts: dataset.prompts, tokenizer, renderer })
@@ -276,7 +281,7 @@ pub async fn reach_started(case: &Case, prepared: &PreparedCase, context: &Conte
 async fn reach_targets<'a>(cases: impl Iterator<Item = (&'a Case, &'a PreparedCase)>, context: &Context) -> Result<(), RunError> {
     let mut reached: Vec<&str> = Vec::new();
     for (case, prepared) in cases {
-        let Place::Url(url) = &case.target.place else { continue };
+        let TargetLocation::Url(url) = &case.target.location else { continue };
         if !reached.contains(&url.as_str()) {
             reach_target(&case.target, url, prepared, context).await?;
             reached.push(url);
@@ -294,7 +299,7 @@ async fn reach_target(target: &Target, url: &str, prepared: &PreparedCase, conte
         connected = connect(&client) => connected,
     };
     connected.map_err(|(attempts, failure)| RunError::Unreachable {
-        url: Redactor::of(target).clean(url),
+        url: Redactor::for_target(target).redact_truncated(url),
         failure,
         attempts,
         seconds: start.elapsed().as_secs_f64(),
@@ -335,10 +340,10 @@ fn http_client(target: &Target, prepared: &PreparedCase, start: Instant) -> Resu
 pub fn describe_targets(plan: &Plan, env: &BTreeMap<String, String>) -> BTreeMap<String, String> {
     let mut targets = BTreeMap::new();
     for case in &plan.cases {
-        let Place::Url(url) = &case.target.place else { continue };
+        let TargetLocation::Url(url) = &case.target.location else { continue };
         let proxy = url.parse::<Uri>().ok().and_then(|uri| proxy_for(&uri, env));
         let proxy = proxy.map(|proxy| format!("through the proxy {proxy}")).unwrap_or_default();
-        targets.insert(Redactor::of(&case.target).clean(&shown(url)), proxy);
+        targets.insert(Redactor::for_target(&case.target).redact_truncated(&redact_url(url)), proxy);
     }
     targets
 }
@@ -346,8 +351,8 @@ pub fn describe_targets(plan: &Plan, env: &BTreeMap<String, String>) -> BTreeMap
 /// Lists the models that the target of a case serves in `served`, by its URL, if a request failed with 404 (`not_found`) and the target
 /// is not in the list yet.
 pub fn list_models(case: &Case, prepared: &PreparedCase, not_found: bool, served: &mut BTreeMap<String, Vec<String>>) {
-    let Place::Url(url) = &case.target.place else { return };
-    let url = Redactor::of(&case.target).clean(url);
+    let TargetLocation::Url(url) = &case.target.location else { return };
+    let url = Redactor::for_target(&case.target).redact_truncated(url);
     if !not_found || served.contains_key(&url) {
         return;
     }
@@ -373,7 +378,7 @@ pub(crate) fn raise_open_file_limit(plan: &Plan) -> Result<(), RunError> {
 
 /// Whether nothing bounds the number of requests in flight, and so of connections.
 fn has_unbounded_connections(case: &Case) -> bool {
-    !case.load.shape.closed() && case.load.max_in_flight.is_none()
+    !case.load.shape.is_closed_loop() && case.load.max_in_flight.is_none()
 }
 
 /// Maximum number of open files of a case.
@@ -389,10 +394,10 @@ fn open_files(case: &Case) -> OpenFiles {
         (Shape::Burst, None) => case.load.planned().unwrap_or(0),
         (shape, limit) => u64::from(shape.users().or(limit).unwrap_or(0)),
     };
-    let files_per_connection = match case.target.place {
-        Place::Url(_) => 1,
-        Place::Local(_) => 0,
-        Place::Simulator { .. } => 2,
+    let files_per_connection = match case.target.location {
+        TargetLocation::Url(_) => 1,
+        TargetLocation::Local(_) => 0,
+        TargetLocation::Simulator { .. } => 2,
     };
     OpenFiles { files: connections * files_per_connection + SPARE_FILES, connections }
 }

@@ -14,15 +14,15 @@ use crate::run::requests::conversation::prepare_first_turn;
 use crate::run::requests::traffic_class::TrafficClass;
 use crate::run::requests::turn_renderer::turn_count;
 use async_channel::{Receiver, Sender, TrySendError, bounded};
-use llmscen_core::call::Call;
 use llmscen_core::dataset::OnExhausted;
+use llmscen_core::dataset::Prompt;
 use llmscen_core::load::{Shape, Warmup};
 use llmscen_core::outcome::Phase;
 use llmscen_core::plan::Case;
-use llmscen_core::prompt::Prompt;
-use llmscen_core::request::Leave;
-use llmscen_core::schedule::due::Schedule;
-use llmscen_core::schedule::mix::Deal;
+use llmscen_core::request::ClientCancel;
+use llmscen_core::request::PreparedRequest;
+use llmscen_core::schedule::Schedule;
+use llmscen_core::schedule::mix::MixAssigner;
 use llmscen_core::seed::Seed;
 use llmscen_core::units::Nanos;
 use llmscen_datasets::Prompts;
@@ -52,7 +52,7 @@ const MAX_DATA_WAIT: Duration = Duration::from_secs(1);
 pub struct RequestGenerator {
     classes: Vec<ClassSource>,
     /// Assigns requests to the entries of the mix.
-    deal: Deal,
+    deal: MixAssigner,
     /// Send times of an open loop; None for a closed loop.
     schedule: Option<Schedule>,
     /// Maximum number of requests, if known.
@@ -117,9 +117,9 @@ pub fn build_call(
     position: RequestPosition,
     rendered: Rendered,
     due: Option<(Nanos, Phase)>,
-    leave: Option<Leave>,
-) -> Call {
-    Call {
+    leave: Option<ClientCancel>,
+) -> PreparedRequest {
+    PreparedRequest {
         seq: position.seq,
         turn: position.turn,
         turns: position.turns,
@@ -135,20 +135,20 @@ pub fn build_call(
         items: rendered.items,
         prompt_tokens: prompt.tokens,
         approximate: prompt.approximate,
-        leave,
+        cancel: leave,
     }
 }
 
 impl RequestGenerator {
     /// The generator of one round of a case; `prompts`: those of each class.
     pub fn new(case: &Case, prepared: &PreparedCase, prompts: &[Arc<dyn Prompts>], seed: Seed) -> RequestGenerator {
-        let schedule = Schedule::of(case, seed, prepared.arrivals.as_ref());
+        let schedule = Schedule::for_case(case, seed, prepared.arrivals.as_ref());
         // The number of requests of a warm-up by time is unknown: the quota ends such a case, not the request queue.
         let counted = matches!(case.load.warmup, Warmup::Requests(_));
         let limit = if schedule.is_some() || !counted || case.load.requests.is_none() { None } else { case.load.planned() };
         RequestGenerator {
             classes: ClassSource::new_all(&prepared.classes, prompts, seed),
-            deal: Deal::new(&case.mix, seed),
+            deal: MixAssigner::new(&case.mix, seed),
             schedule,
             limit,
             burst: case.load.shape == Shape::Burst,
@@ -194,7 +194,7 @@ impl RequestGenerator {
     }
 
     /// Renders the next request; None at the end of the load or of the dataset.
-    fn render_next(&mut self) -> Result<Option<Call>, RunError> {
+    fn render_next(&mut self) -> Result<Option<PreparedRequest>, RunError> {
         let Some(PlannedRequest { position, due }) = self.plan_next() else { return Ok(None) };
         self.next = None;
         let Some(ClassSource { class, prompts, seed }) = self.classes.get(position.entry) else { return Ok(None) };
@@ -225,7 +225,7 @@ impl RequestGenerator {
 ///
 /// # Errors
 /// It cannot be rendered, or `stop` was pressed: [`RunError::Interrupted`].
-pub fn render_first(generator: &mut RequestGenerator, stop: &Stop) -> Result<Call, RunError> {
+pub fn render_first(generator: &mut RequestGenerator, stop: &Stop) -> Result<PreparedRequest, RunError> {
     wait_until(|| generator.is_ready(STOP_POLL_INTERVAL), stop)?;
     generator.render_next()?.ok_or(RunError::NothingToSend)
 }
@@ -233,7 +233,7 @@ pub fn render_first(generator: &mut RequestGenerator, stop: &Stop) -> Result<Cal
 /// The queue from which workers take requests, and the thread that fills it.
 pub struct RequestQueue {
     /// One queue per worker. In a closed loop these are clones of one queue, so that a faster worker takes more requests.
-    pub queues: Vec<Receiver<Call>>,
+    pub queues: Vec<Receiver<PreparedRequest>>,
     thread: JoinHandle<Result<Option<u64>, RunError>>,
 }
 
@@ -280,8 +280,8 @@ fn wait_until(mut ready: impl FnMut() -> bool, stop: &Stop) -> Result<(), RunErr
 
 fn fill_queues(
     mut generator: RequestGenerator,
-    first: Call,
-    queues: &[Sender<Call>],
+    first: PreparedRequest,
+    queues: &[Sender<PreparedRequest>],
     ready: mpsc::Sender<()>,
 ) -> Result<Option<u64>, RunError> {
     let mut ready = Some(ready);

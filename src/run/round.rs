@@ -5,14 +5,14 @@ pub mod telemetry;
 
 use crate::run::audit::decisive_late_count;
 use crate::run::collector::body_recorder::BodyRecorder;
-use crate::run::collector::early_stop::EarlyStop;
+use crate::run::collector::early_stop::EarlyStopMonitor;
 use crate::run::collector::futility_stop::FutilityStop;
 use crate::run::collector::live_metrics::{LiveMetrics, Spans};
 use crate::run::collector::tally::Tally;
 use crate::run::collector::{Collector, CollectorState};
 use crate::run::error::RunError;
 use crate::run::execution::Context;
-use crate::run::execution::local_model::{LocalRound, LogitsWriter};
+use crate::run::execution::local_model::{LogitsWriter, ModelSession};
 use crate::run::execution::managed_server::ManagedProcess;
 use crate::run::execution::panics::{self, Sending};
 use crate::run::execution::stop::{Level, Stop};
@@ -41,16 +41,16 @@ use llmscen_client::http::{Finished, Setting};
 use llmscen_client::retry::Manners;
 use llmscen_client::route::Route;
 use llmscen_core::artifacts::Bodies;
-use llmscen_core::call::Call;
 use llmscen_core::manifest::{Part, Vitals};
 use llmscen_core::outcome::Outcome;
 use llmscen_core::plan::Case;
 use llmscen_core::redact::Redactor;
+use llmscen_core::request::PreparedRequest;
 use llmscen_core::schedule::users;
 use llmscen_core::search::Part as ProbePart;
 use llmscen_core::seed::Seed;
-use llmscen_core::target::Place;
-use llmscen_core::telemetry::{Reading, Recorded};
+use llmscen_core::target::TargetLocation;
+use llmscen_core::telemetry::{TelemetryRecord, TelemetrySample};
 use llmscen_core::units::Nanos;
 use llmscen_datasets::Prompts;
 use llmscen_local::host::Host;
@@ -175,10 +175,10 @@ pub fn run_round(
     }
     fault = fault.or_else(|| part.ending.as_ref().and_then(RunError::from_ending));
 
-    let redactor = Redactor::of(&case.target);
+    let redactor = Redactor::for_target(&case.target);
     redact_readings(&redactor, &mut readings);
     // Case ids hold no secrets, and the rows are found by them.
-    let part = Part { case: case.id.clone(), ..redactor.clean_all(part) };
+    let part = Part { case: case.id.clone(), ..redactor.redact_value(part) };
     let CollectorState { mut tally, rows, mut journal, unwritten, .. } = collected;
     let closed = journal.append(&Record::Ended { part: part.clone() }).and_then(|()| journal.flush());
     tally.replies.unstreamed = total_counters(&state.gauges).unstreamed;
@@ -189,17 +189,17 @@ pub fn run_round(
         rows: rows.map(Builder::finish),
         unwritten,
         sent,
-        recorded: Recorded { case: case.id.clone(), round, readings },
+        recorded: TelemetryRecord { case: case.id.clone(), round, readings },
         journal,
         fault: fault.or(closed.err().map(RunError::from)),
     })
 }
 
 /// Removes secrets from names and labels, which come from the server's /metrics page.
-fn redact_readings(redactor: &Redactor, readings: &mut [Reading]) {
+fn redact_readings(redactor: &Redactor, readings: &mut [TelemetrySample]) {
     for reading in readings {
         for text in [&mut reading.name, &mut reading.labels] {
-            let clean = redactor.strike(text.to_string());
+            let clean = redactor.redact(text.to_string());
             if *clean != **text {
                 *text = clean.into();
             }
@@ -212,7 +212,7 @@ struct RoundState<'a> {
     input: &'a RoundInput<'a>,
     context: &'a Context,
     route: Option<Route>,
-    local: Option<LocalRound>,
+    local: Option<ModelSession>,
     logits_writer: Arc<LogitsWriter>,
     /// Counters per worker.
     gauges: Vec<Arc<Gauges>>,
@@ -232,7 +232,7 @@ impl<'a> RoundState<'a> {
         let logits_writer = Arc::new(LogitsWriter::new(input, shared.halt.clone()));
         let local = input.model.clone().map(|host| {
             let switches = [&shared.exhausted, &shared.halt, &shared.stop].map(Clone::clone);
-            LocalRound::new(host, input.case, clock, Some(&logits_writer), switches)
+            ModelSession::new(host, input.case, clock, Some(&logits_writer), switches)
         });
         let gauges = (0..worker_count(input.case)).map(|_| Arc::default()).collect();
         RoundState { input, context, route, local, logits_writer, gauges, shared }
@@ -249,11 +249,11 @@ impl<'a> RoundState<'a> {
             tokenizers: tokenizers(&self.input.prepared.classes),
             tally: Tally::new(self.input.earlier.clone()),
             rows: probe.map(|_| Builder::default()),
-            live_metrics: LiveMetrics::new(planned, case.load.lasts().map(Nanos::secs)),
+            live_metrics: LiveMetrics::new(planned, case.load.sending_duration().map(Nanos::secs)),
             gauges: self.gauges.clone(),
             events: self.context.events.clone(),
             halt: self.shared.halt.clone(),
-            early_stop: EarlyStop::over(case, round, planned),
+            early_stop: EarlyStopMonitor::over(case, round, planned),
             stop: self.shared.stop.clone(),
             futility_stop: probe.filter(|probe| probe.may_stop).map(|_| FutilityStop::new(case)),
             unwritten: Vec::new(),
@@ -279,7 +279,7 @@ impl<'a> RoundState<'a> {
         turn_renderer: Option<&TurnRenderer>,
         results: Sender<Finished>,
     ) -> WorkerResults {
-        let start = |(index, queue): (usize, &Receiver<Call>)| {
+        let start = |(index, queue): (usize, &Receiver<PreparedRequest>)| {
             let turn_requests = turn_renderer.map(|turn_renderer| turn_renderer.turn_requests.clone());
             self.start_worker(index, queue.clone(), turn_requests, results.clone())
         };
@@ -300,7 +300,7 @@ impl<'a> RoundState<'a> {
     fn start_worker(
         &self,
         index: usize,
-        queue: Receiver<Call>,
+        queue: Receiver<PreparedRequest>,
         turn_requests: Option<Sender<TurnRequest>>,
         results: Sender<Finished>,
     ) -> Result<WorkerHandle, RunError> {
@@ -370,7 +370,7 @@ impl<'a> RoundState<'a> {
     /// Adds to `part` when the workers stopped sending, their self-measurements and those of a local model.
     fn describe_workers(&self, part: &mut Part, workers: &[WorkerReport]) {
         part.sending_until_ns = workers.iter().map(|worker| worker.sending_until.0).max();
-        part.local = self.local.as_ref().map(LocalRound::describe);
+        part.local = self.local.as_ref().map(ModelSession::describe);
         let model_memory = part.local.as_ref().map_or(0, |local| local.memory_peak);
         let vitals = self.vitals(workers);
         part.vitals = Some(Vitals { memory_peak: vitals.memory_peak.max(model_memory), ..vitals });
@@ -419,7 +419,7 @@ pub struct RoundResult {
     /// Dataset rows sent, per traffic class.
     pub sent: Vec<SentRows>,
     /// Telemetry.
-    pub recorded: Recorded,
+    pub recorded: TelemetryRecord,
     /// The journal, for the next round.
     pub journal: Writer,
     /// Why the run cannot go on; the results up to the fault are valid.
@@ -431,9 +431,9 @@ pub struct RoundResult {
 /// # Errors
 /// It cannot listen.
 pub fn start_simulator(case: &Case, seed: Seed) -> Result<Option<llmscen_simulator::Running>, RunError> {
-    match &case.target.place {
-        Place::Url(_) | Place::Local(_) => Ok(None),
-        Place::Simulator { server, .. } => {
+    match &case.target.location {
+        TargetLocation::Url(_) | TargetLocation::Local(_) => Ok(None),
+        TargetLocation::Simulator { server, .. } => {
             let loopback = (std::net::Ipv4Addr::LOCALHOST, 0).into();
             Ok(Some(llmscen_simulator::start(server, seed.child("simulator"), loopback, Truth::off())?))
         }
@@ -458,8 +458,8 @@ pub fn route_of_round(
 
 /// The URL of the case's API on a simulator.
 fn simulator_url(address: SocketAddr, case: &Case) -> String {
-    let path = match &case.target.place {
-        Place::Simulator { path: Some(path), .. } => path.as_str(),
+    let path = match &case.target.location {
+        TargetLocation::Simulator { path: Some(path), .. } => path.as_str(),
         _ => case.target.api.path(case.request.stream),
     };
     format!("http://{address}{path}")

@@ -17,7 +17,7 @@ use llmscen_core::check::Subject;
 use llmscen_core::manifest::{Manifest, Part};
 use llmscen_core::metric::Metric;
 use llmscen_core::plan::{Case, Plan};
-use llmscen_core::schedule::search::Hunt;
+use llmscen_core::schedule::search::SearchState;
 use llmscen_core::search::{CapacitySearch, Evidence, Goal, ProbeReport, Purpose, SearchReport};
 use llmscen_core::stats::distributions::probability;
 use std::collections::BTreeMap;
@@ -50,8 +50,8 @@ impl PreparedSearch {
 
 /// The case index of the first probe.
 fn first_probe_index(plan: &Plan) -> usize {
-    let first = |quest: &CapacitySearch| Some(quest.first + Hunt::new(&quest.spec, &quest.grid).next()?.index);
-    plan.quests.first().and_then(first).unwrap_or_default()
+    let first = |quest: &CapacitySearch| Some(quest.first + SearchState::new(&quest.spec, &quest.grid).next()?.index);
+    plan.searches.first().and_then(first).unwrap_or_default()
 }
 
 /// Runs the capacity searches of a plan.
@@ -64,8 +64,8 @@ pub fn run_search(
     let PreparedSearch { mut datasets, first_index, first_case } = prepared;
     let mut prepared_cases = BTreeMap::from([(first_index, first_case)]);
     let mut probes = 0;
-    for quest in &plan.quests {
-        let mut hunt = Hunt::new(&quest.spec, &quest.grid);
+    for quest in &plan.searches {
+        let mut hunt = SearchState::new(&quest.spec, &quest.grid);
         let mut invalid_probes = 0;
         while let Some(next) = hunt.next() {
             let index = quest.first + next.index;
@@ -75,7 +75,7 @@ pub fn run_search(
                 Entry::Vacant(entry) => entry.insert(datasets.prepare_case(index, case, plan, context)?),
             };
             let round = execution.manifest.parts.iter().filter(|part| part.case == case.id).count() as u32;
-            let share = share(case, quest, next.part);
+            let share = share(case, quest, next.length);
             let probe_case = reduced(case, share);
             // A shorter probe would make the goodput less precise.
             let size = ProbeSize { share, may_stop: quest.spec.goal == Goal::Slo };
@@ -88,11 +88,11 @@ pub fn run_search(
             if let Some(why) = execution.unanswered.clone() {
                 return Err(RunError::Gone { case: case.id.clone(), requests: result.evidence.requests, why });
             }
-            let holds = result.valid.then_some(result.evidence.holds);
+            let holds = result.valid.then_some(result.evidence.pass_probability);
             let _ = context.events.send(Event::Probed { case: case.id.clone(), holds });
             if result.valid {
                 invalid_probes = 0;
-                hunt.tell(next.index, result.evidence);
+                hunt.record_probe(next.index, result.evidence);
             } else {
                 // An invalid probe is no evidence: the same load is probed again.
                 invalid_probes += 1;
@@ -132,7 +132,7 @@ fn evaluate_probe(plan: &Plan, case: &Case, table: &Table, part: &Part) -> Probe
     let holds = slowdown.map_or(chance, |z| chance.min(1.0 - probability(z)));
     let requests = sample.requests.len() as u64;
     let goodput = goodput(case, &sample).filter(|_| valid).unwrap_or((0.0, f64::from(u8::from(!valid)) * f64::MAX.sqrt()));
-    ProbeResult { evidence: Evidence { holds, requests, goodput }, valid, sample }
+    ProbeResult { evidence: Evidence { pass_probability: holds, requests, goodput }, valid, sample }
 }
 
 /// Goodput (requests per second) and its standard error, from the share of good requests; None without a goodput objective or
@@ -152,11 +152,11 @@ fn goodput(case: &Case, sample: &Sample) -> Option<(f64, f64)> {
 
 /// The reports of all searches of a plan, from the stored rows and parts.
 pub fn search_reports(plan: &Plan, table: &Table, manifest: &Manifest) -> Vec<SearchReport> {
-    plan.quests.iter().map(|quest| search_report(plan, quest, table, manifest)).collect()
+    plan.searches.iter().map(|quest| search_report(plan, quest, table, manifest)).collect()
 }
 
 fn search_report(plan: &Plan, quest: &CapacitySearch, table: &Table, manifest: &Manifest) -> SearchReport {
-    let mut hunt = Hunt::new(&quest.spec, &quest.grid);
+    let mut hunt = SearchState::new(&quest.spec, &quest.grid);
     let mut probes: Vec<ProbeReport> = Vec::new();
     let cases = plan.cases.get(quest.first..quest.first + quest.grid.len()).unwrap_or_default();
     for part in &manifest.parts {
@@ -167,7 +167,7 @@ fn search_report(plan: &Plan, quest: &CapacitySearch, table: &Table, manifest: &
         result.valid &= manifest.error.is_none() || manifest.parts.last() != Some(part);
         let purpose = hunt.next().filter(|next| next.index == index).map_or(Purpose::Narrow, |next| next.purpose);
         if result.valid {
-            hunt.tell(index, result.evidence);
+            hunt.record_probe(index, result.evidence);
         }
         probes.push(probe_report(case, part, quest.grid[index], purpose, &result));
     }
@@ -187,9 +187,9 @@ fn probe_report(case: &Case, part: &Part, load: f64, purpose: Purpose, result: &
         round: part.round,
         load,
         purpose,
-        holds: valid.then_some(evidence.holds),
+        pass_probability: valid.then_some(evidence.pass_probability),
         requests: evidence.requests,
-        hopeless,
+        futile: hopeless,
         verdicts: case.checks.iter().map(|check| judge::rule(check, sample, &conditions)).collect(),
         per_user_tps: mean(Metric::DecodeTps).filter(|_| has_rates),
         total_tps: sample.scalars.get(&Metric::OutputTps).copied().filter(|_| has_rates),

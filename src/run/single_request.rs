@@ -3,7 +3,7 @@
 use crate::run::collector::tally::STREAM_IGNORED;
 use crate::run::error::RunError;
 use crate::run::execution::Context;
-use crate::run::execution::local_model::{LocalModels, LocalRound};
+use crate::run::execution::local_model::{LocalModels, ModelSession};
 use crate::run::execution::managed_server::ManagedServers;
 use crate::run::execution::stop::{Level, Stop};
 use crate::run::outputs::hints;
@@ -21,12 +21,12 @@ use llmscen_client::http::{Finished, Setting};
 use llmscen_client::redact::{redactor_on, shown_headers};
 use llmscen_client::retry::Manners;
 use llmscen_client::route::Route;
-use llmscen_core::call::Call;
 use llmscen_core::outcome::{FailureKind, Outcome, Phase};
 use llmscen_core::plan::{Case, Plan};
 use llmscen_core::redact::Redactor;
 use llmscen_core::report::FailureExample;
-use llmscen_core::target::Place;
+use llmscen_core::request::PreparedRequest;
+use llmscen_core::target::TargetLocation;
 use llmscen_core::units::Nanos;
 use llmscen_local::host::Host;
 use llmscen_protocols::Message;
@@ -88,7 +88,7 @@ pub fn send_one(plan: &Plan, index: usize, folder: &RunDir, context: &Context) -
     let seed = plan.seed.child(case.id.as_str()).child(0u64);
     let prompts = strided_prompts(&prepared.classes, &RowUsage::default().strides(case, &prepared));
     let call = render_first(&mut RequestGenerator::new(case, &prepared, &prompts, seed), &context.stop)?;
-    let call = Call { leave: None, ..call };
+    let call = PreparedRequest { cancel: None, ..call };
     let entry = call.entry;
     let mut servers = ManagedServers::default();
     let sent = servers.start_for_round(case, 0, &prepared, folder, context).and_then(|_| {
@@ -118,7 +118,7 @@ fn send(
     case: &Case,
     route: Option<&Route>,
     model: Option<Arc<Host>>,
-    call: Call,
+    call: PreparedRequest,
     setting: Setting,
     stop: &Stop,
 ) -> Result<(Finished, Option<Vec<String>>), RunError> {
@@ -128,7 +128,7 @@ fn send(
         let exhausted = Stop::default();
         exhausted.press();
         let switches = [exhausted, stop.clone(), Stop::default()];
-        let local = model.map(|host| LocalRound::new(host, case, setting.clock, None, switches));
+        let local = model.map(|host| ModelSession::new(host, case, setting.clock, None, switches));
         let engine = Engine::open(&case.target, route, local, setting)?;
         let cancelled = stop.reached(Level::Drain);
         let finished = engine.call(call, Nanos::ZERO, Phase::Measured, cancelled).await;
@@ -152,11 +152,11 @@ fn hint(case: &Case, outcome: &Outcome, served: Option<Vec<String>>) -> Option<S
         }
         Err(failure) => failure,
     };
-    let Place::Url(url) = &case.target.place else { return None };
+    let TargetLocation::Url(url) = &case.target.location else { return None };
     if failure.kind == FailureKind::Connect && case.target.server.is_none() {
         return Some("help: start the server, or fix `target.url`".to_owned());
     }
-    let served = served.map(|names| (Redactor::of(&case.target).clean(url), names)).into_iter().collect();
+    let served = served.map(|names| (Redactor::for_target(&case.target).redact_truncated(url), names)).into_iter().collect();
     let example = FailureExample {
         kind: failure.kind,
         count: 1,
@@ -170,9 +170,9 @@ fn hint(case: &Case, outcome: &Outcome, served: Option<Vec<String>>) -> Option<S
 /// The request and its response, without secrets.
 fn describe(case: &Case, route: Option<&Route>, finished: Finished) -> SingleRequest {
     let Finished { outcome, text, message, copy } = finished;
-    let redactor = route.map_or_else(|| Redactor::of(&case.target), |route| redactor_on(&case.target, route));
+    let redactor = route.map_or_else(|| Redactor::for_target(&case.target), |route| redactor_on(&case.target, route));
     let Copies { request, own: request_headers, heads, response } = copy.map_or_else(Copies::default, |copy| *copy);
-    let redactor = redactor.and(&request_headers);
+    let redactor = redactor.with_headers(&request_headers);
     let named = case.target.headers.iter().map(|(name, _)| name.as_str());
     let named = named.chain(request_headers.iter().map(|(name, _)| name.as_str()));
     let (headers, reply) = match heads {
@@ -194,15 +194,15 @@ fn describe(case: &Case, route: Option<&Route>, finished: Finished) -> SingleReq
     // Without decoded events there are no read times.
     let streamed = outcome.streamed && !response.reads.is_empty();
     let content = match streamed {
-        true => Content::Events(split_events(&response, framing, sent_at, |text| redactor.clean(text))),
-        false => Content::Document(redactor.clean(&String::from_utf8_lossy(&response.bytes))),
+        true => Content::Events(split_events(&response, framing, sent_at, |text| redactor.redact_truncated(text))),
+        false => Content::Document(redactor.redact_truncated(&String::from_utf8_lossy(&response.bytes))),
     };
-    let url = route.map(|route| Redactor::of(&case.target).clean(&route.uri.to_string()));
-    let body = redactor.clean(&String::from_utf8_lossy(&request));
-    let text = text.map(|text| redactor.clean(&text));
+    let url = route.map(|route| Redactor::for_target(&case.target).redact_truncated(&route.uri.to_string()));
+    let body = redactor.redact_truncated(&String::from_utf8_lossy(&request));
+    let text = text.map(|text| redactor.redact_truncated(&text));
     let message = message.map(|message| Message {
-        content: redactor.clean(&message.content),
-        reasoning: redactor.clean(&message.reasoning),
+        content: redactor.redact_truncated(&message.content),
+        reasoning: redactor.redact_truncated(&message.reasoning),
         ..message
     });
     SingleRequest { url, headers, body, reply, content, outcome, text, message, counted: None, hint: None }

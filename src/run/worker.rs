@@ -27,10 +27,10 @@ use crate::run::worker::timer::Timer;
 use async_channel::{Receiver, Sender};
 use llmscen_client::clock::Clock;
 use llmscen_client::http::{Finished, dropped};
-use llmscen_core::call::Call;
 use llmscen_core::load::{Load, Shape};
 use llmscen_core::outcome::{Outcome, Phase};
-use llmscen_core::schedule::backoff::after_failed_connects;
+use llmscen_core::request::PreparedRequest;
+use llmscen_core::schedule::delays::connect_backoff;
 use llmscen_core::schedule::quota::Quota;
 use llmscen_core::seed::Seed;
 use llmscen_core::units::Nanos;
@@ -108,8 +108,8 @@ impl SharedState {
             exhausted: Stop::default(),
             stop,
             halt: Stop::default(),
-            closed: load.shape.closed(),
-            timed: load.lasts().is_some(),
+            closed: load.shape.is_closed_loop(),
+            timed: load.sending_duration().is_some(),
             drain_time: load.graceful_stop,
         }
     }
@@ -124,7 +124,7 @@ pub struct Worker {
     /// Slots of a closed loop, and the number of requests or sessions in flight.
     pub concurrency_limit: ConcurrencyLimit,
     /// Rendered requests.
-    pub queue: Receiver<Call>,
+    pub queue: Receiver<PreparedRequest>,
     /// Channel to the collector.
     pub results: Sender<Finished>,
     /// Timer for send times and for the end of sending.
@@ -161,7 +161,7 @@ impl Drop for InFlightGuard {
 /// A request that is due.
 pub struct ScheduledRequest {
     /// The rendered request.
-    pub call: Call,
+    pub call: PreparedRequest,
     /// Its scheduled send time.
     pub intended: Nanos,
     /// Its phase, and that of the session which it begins.
@@ -236,7 +236,7 @@ impl Worker {
         if !self.shared.timed {
             return std::future::pending().await;
         }
-        while !quota.settled() {
+        while !quota.is_final() {
             if quota.deadline().is_some_and(|end| clock.now() >= end) {
                 return;
             }
@@ -347,7 +347,7 @@ impl Worker {
             let failed_connects = failed_connects.saturating_add(failed.attempts);
             let seed = seed.child("reconnect").child(failed.seq).child(u64::from(failed.turn));
             tokio::select! {
-                () = tokio::time::sleep(after_failed_connects(failed_connects, seed).into()) => {}
+                () = tokio::time::sleep(connect_backoff(failed_connects, seed).into()) => {}
                 () = self.shared.exhausted.reached(Level::Drain) => {}
             }
             self.release(failed_connects);

@@ -148,9 +148,9 @@ mod tests {
     use hdrhistogram::serialization::Deserializer;
     use hdrhistogram::serialization::interval_log::{IntervalLogIterator, LogEntry};
     use llmscen_analysis::Tagged;
-    use llmscen_core::call::Call;
     use llmscen_core::manifest::Part;
     use llmscen_core::outcome::{Failure, FailureKind, Outcome, Phase, Timeline};
+    use llmscen_core::request::PreparedRequest;
     use llmscen_core::units::Nanos;
 
     /// A stream sent at `from`, with tokens after these spans, in microseconds.
@@ -159,7 +159,10 @@ mod tests {
         let tokens: Vec<Nanos> = spans.iter().map(|span| at(from + span)).collect();
         let end = tokens.last().copied().unwrap_or(at(from));
         let timeline = Timeline { intended: at(from), sent: Some(at(from)), tokens, end, ..Timeline::default() };
-        Outcome { timeline, ..Call { seq, turns: 1, streamed: true, ..Call::default() }.outcome(Phase::Measured) }
+        Outcome {
+            timeline,
+            ..PreparedRequest { seq, turns: 1, streamed: true, ..PreparedRequest::default() }.outcome(Phase::Measured)
+        }
     }
 
     fn manifest(parts: &[(&str, u32, u64)]) -> Manifest {

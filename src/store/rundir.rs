@@ -187,7 +187,7 @@ impl RunDir {
     /// # Errors
     /// The file cannot be written.
     pub fn write(&self, name: &str, bytes: &[u8]) -> Result<(), StoreError> {
-        match self.redactor.clean_file(name, bytes) {
+        match self.redactor.redact_file(name, bytes) {
             Some(clean) => self.write_with(name, |out| out.write_all(clean.as_bytes())),
             None => self.write_with(name, |out| out.write_all(bytes)),
         }

@@ -1,7 +1,7 @@
 //! MLflow, through its REST API 2.0: a run, with a nested run per case if there are several.
 
 use crate::tracking::{CaseSummary, RunSummary, TrackError, list_files};
-use llmscen_core::track::Mlflow;
+use llmscen_core::artifacts::Mlflow;
 use reqwest::{Client, RequestBuilder, StatusCode, Url};
 use serde_json::{Value, json};
 use std::path::Path;

@@ -1,7 +1,7 @@
 //! Weights & Biases, through its Python client: it has no stable public API.
 
 use crate::tracking::{CaseSummary, RunSummary, TrackError, list_files};
-use llmscen_core::track::{Wandb, WandbMode};
+use llmscen_core::artifacts::{Wandb, WandbMode};
 use serde_json::{Value, json};
 use std::io::Write;
 use std::path::Path;

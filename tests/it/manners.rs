@@ -14,7 +14,7 @@ use llmscen_core::artifacts::Bodies;
 use llmscen_core::metric::Metric;
 use llmscen_core::outcome::{Failure, FailureKind, Outcome};
 use llmscen_core::plan::Plan;
-use llmscen_core::target::Place;
+use llmscen_core::target::TargetLocation;
 use llmscen_core::units::Nanos;
 use llmscen_scenario::Input;
 use llmscen_simulator::truth::End;
@@ -82,7 +82,7 @@ fn send_one(server: &Server, target: &str, request: &str) -> Outcome {
 /// A simulator with these parameters that logs its writes.
 fn simulator(parameters: &str) -> (Running, String) {
     let plan = plan(&format!("url: simulator, simulator: {parameters}"), "", "concurrency: 1, requests: 1");
-    let Place::Simulator { server, .. } = &plan.cases[0].target.place else { panic!("a simulator") };
+    let TargetLocation::Simulator { server, .. } = &plan.cases[0].target.location else { panic!("a simulator") };
     let running =
         llmscen_simulator::start(server, plan.seed, "127.0.0.1:0".parse().unwrap(), Truth::since(Instant::now())).unwrap();
     let url = format!("url: \"http://{}/v1/chat/completions\"", running.addr());
@@ -115,7 +115,7 @@ fn a_refused_request_is_retried_after_its_delay_and_its_latency_includes_the_wai
     });
     let seen = send_one(&server, "", "retry: { on: [429], wait: 1ms }");
     let line = &seen.timeline;
-    assert_eq!((seen.word(), seen.attempts, seen.status, seen.reconnects), ("ok", 2, Some(200), 0));
+    assert_eq!((seen.outcome_name(), seen.attempts, seen.status, seen.reconnects), ("ok", 2, Some(200), 0));
     let second = Nanos::from_millis(1000);
     assert!(line.last_sent.unwrap().since(line.sent.unwrap()) >= second, "the wait is the server's: {line:?}");
     assert!(line.tokens[0].since(line.intended) >= second && line.headers >= line.last_sent);
@@ -126,11 +126,11 @@ fn a_refused_request_is_retried_after_its_delay_and_its_latency_includes_the_wai
 fn the_last_attempt_tells_why_it_failed() {
     let server = Server::start(|socket, number| send(socket, &refusal("503 Service Unavailable", "0", &format!("try {number}"))));
     let seen = send_one(&server, "", "retry: { on: [503], max: 2 }");
-    assert_eq!((seen.word(), seen.attempts), ("http_5xx", 3));
+    assert_eq!((seen.outcome_name(), seen.attempts), ("http_5xx", 3));
     assert!(failure(&seen).message.contains("try 2"), "{:?}", failure(&seen));
     assert_eq!(server.requests.load(std::sync::atomic::Ordering::SeqCst), 3);
     let once = send_one(&server, "", "retry: { on: [429, connect], max: 2 }");
-    assert_eq!((once.word(), once.attempts, once.timeline.last_sent), ("http_5xx", 1, None));
+    assert_eq!((once.outcome_name(), once.attempts, once.timeline.last_sent), ("http_5xx", 1, None));
 }
 
 #[test]
@@ -138,21 +138,21 @@ fn nothing_is_asked_twice_once_content_has_come() {
     let retry = "retry: { on: [truncated, connect], max: 3, wait: 1ms }";
     let cut = Server::start(|socket, _| and_close(socket, &[TOKEN]));
     let seen = send_one(&cut, "", retry);
-    assert_eq!((seen.word(), seen.attempts, seen.timeline.tokens.len()), ("truncated", 1, 1));
+    assert_eq!((seen.outcome_name(), seen.attempts, seen.timeline.tokens.len()), ("truncated", 1, 1));
     let late = Server::start(|socket, number| match number {
         0 => false,
         1 => and_close(socket, &[]),
         _ => send(socket, &reply()),
     });
     let seen = send_one(&late, "", retry);
-    assert_eq!((seen.word(), seen.attempts, seen.timeline.tokens.len()), ("ok", 3, 2));
+    assert_eq!((seen.outcome_name(), seen.attempts, seen.timeline.tokens.len()), ("ok", 3, 2));
 }
 
 #[test]
 fn the_total_timeout_ends_a_wait() {
     let server = Server::start(|socket, _| send(socket, &refusal("503 Service Unavailable", "60", "busy")));
     let seen = send_one(&server, ", timeouts: { total: 300ms }", "retry: { on: [503] }");
-    assert_eq!((seen.word(), seen.attempts), ("timeout_total", 1));
+    assert_eq!((seen.outcome_name(), seen.attempts), ("timeout_total", 1));
     let words = &failure(&seen).message;
     assert!(words.contains("not done within 300ms while waiting to retry after: 503: busy"), "{words}");
 }
@@ -162,7 +162,7 @@ fn users_leave_after_their_tokens_and_the_server_knows() {
     let (server, url) = simulator("{ alpha: 100ms, beta: 0s, gamma: 0s, delta: 0s }");
     let rows = played(&plan(&url, "max_tokens: 400, cancel: { share: 100%, tokens: 5 }", "concurrency: 2, requests: 4"));
     for row in &rows {
-        assert_eq!((row.word(), row.timeline.tokens.len()), ("abandoned", 5));
+        assert_eq!((row.outcome_name(), row.timeline.tokens.len()), ("abandoned", 5));
         assert!(failure(row).message.contains("5 token events were enough"), "{:?}", failure(row));
     }
     let deadline = Instant::now() + std::time::Duration::from_secs(10);
@@ -181,7 +181,7 @@ fn users_leave_by_the_clock_even_before_an_answer() {
         false
     });
     let seen = send_one(&server, "", "cancel: { share: 100%, after: 150ms }");
-    assert_eq!((seen.word(), seen.timeline.headers), ("abandoned", None));
+    assert_eq!((seen.outcome_name(), seen.timeline.headers), ("abandoned", None));
     let stayed = seen.timeline.end.since(seen.timeline.sent.unwrap());
     assert!(stayed >= Nanos::from_millis(150) && stayed < Nanos::from_millis(15_000), "{stayed:?}");
 }
@@ -193,8 +193,8 @@ fn the_same_seed_sends_the_same_users_away() {
         let mut plan = plan(&url, "max_tokens: 30, cancel: { share: 40%, tokens: 3 }", "concurrency: 4, requests: 60");
         plan.seed.0 = seed;
         let rows = played(&plan);
-        assert!(rows.iter().all(|row| ["ok", "abandoned"].contains(&row.word())));
-        rows.iter().filter(|row| row.word() == "abandoned").map(|row| row.seq).collect::<Vec<_>>()
+        assert!(rows.iter().all(|row| ["ok", "abandoned"].contains(&row.outcome_name())));
+        rows.iter().filter(|row| row.outcome_name() == "abandoned").map(|row| row.seq).collect::<Vec<_>>()
     };
     let first = left(1);
     assert!((10..40).contains(&first.len()), "{first:?}");

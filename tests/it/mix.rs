@@ -2,7 +2,7 @@
 
 use crate::lab::{Lab, response};
 use crate::sessions::{Recorder, says};
-use llmscen_core::schedule::mix::Deal;
+use llmscen_core::schedule::mix::MixAssigner;
 use llmscen_core::seed::Seed;
 use polars::prelude::{ParquetReader, SerReader};
 use serde_json::Value;
@@ -64,7 +64,7 @@ fn every_class_has_its_requests_and_its_results_add_up() {
         env: &Default::default(),
         set: &[],
     });
-    let mut deal = Deal::new(&plan.unwrap().plan.cases[0].mix, Seed(5).child("base").child(0u64));
+    let mut deal = MixAssigner::new(&plan.unwrap().plan.cases[0].mix, Seed(5).child("base").child(0u64));
     let mut places = Vec::new();
     for (text, limit) in &seen {
         let place @ (entry, number) = deal.next(None);

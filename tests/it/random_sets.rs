@@ -49,7 +49,7 @@ fn set(number: u64, rng: &mut ChaCha8Rng) -> Value {
     let groups: Vec<Vec<f64>> = values.chunks(n.div_ceil(3)).map(<[f64]>::to_vec).collect();
     let (a, b) = (quantile(&ordered, 0.5, level), quantile(&second, 0.5, level));
     let scale = Scale { level, freedom: [f64::INFINITY; 2] };
-    let change = |series: &[Vec<f64>]| trend::test(series).map(|own| json!([own.score, own.p_value, own.slope]));
+    let change = |series: &[Vec<f64>]| trend::mann_kendall(series).map(|own| json!([own.score, own.p_value, own.slope]));
     let few: Vec<f64> = values.iter().copied().take(600).collect();
     json!({
         "values": values,

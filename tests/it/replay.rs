@@ -3,8 +3,8 @@
 use crate::lab::{Server, send};
 use crate::transport;
 use llmscen_core::api::Api;
-use llmscen_core::call::Call;
 use llmscen_core::outcome::{Failure, Finish, Outcome, Usage};
+use llmscen_core::request::PreparedRequest;
 use llmscen_core::target::{ModelShare, Pool, Target};
 use llmscen_core::units::Nanos;
 use llmscen_protocols::protocol;
@@ -100,7 +100,7 @@ fn replay(name: &str, pieces: Vec<Vec<u8>>) -> Outcome {
     let models = vec![ModelShare { name: "tiny".into(), weight: 1.0 }];
     let target = Target { api, models, pool: Pool::PerRequest, ..transport::target(&server.url()) };
     let streamed = !name.contains("nonstream") && !name.ends_with(".json");
-    let call = Call { streamed, body: b"{}".to_vec(), ..Call::default() };
+    let call = PreparedRequest { streamed, body: b"{}".to_vec(), ..PreparedRequest::default() };
     let outcome = transport::on_worker(&target, async |client| transport::send(&client, call).await.outcome);
     check_order(name, &outcome);
     outcome
@@ -150,7 +150,7 @@ fn recordings_have_the_expected_outcomes() {
     let outcome = |name: &str| replay(name, vec![recordings[name].clone()]);
     let ends = |name: &str| {
         let outcome = outcome(&format!("{name}.txt"));
-        (outcome.word(), outcome.timeline.tokens.len(), outcome.usage.output)
+        (outcome.outcome_name(), outcome.timeline.tokens.len(), outcome.usage.output)
     };
     assert_eq!(ends("vllm_cpu.chat_stream_usage"), ("ok", 5, Some(5)));
     assert_eq!(ends("vllm_cpu.killed_midstream_term").0, "stream_error");
@@ -166,9 +166,9 @@ fn recordings_have_the_expected_outcomes() {
     let weighed = outcome("openai-chat.running_choices.sse").timeline;
     assert_eq!((weighed.tokens.len(), weighed.choices, weighed.weights), (4, vec![0, 1, 0, 1], vec![2, 1, 1, 3]));
     let batch = outcome("openai-embeddings.batch.json");
-    assert_eq!((batch.word(), batch.items, batch.usage.prompt, batch.usage.output), ("ok", Some(3), Some(21), Some(0)));
+    assert_eq!((batch.outcome_name(), batch.items, batch.usage.prompt, batch.usage.output), ("ok", Some(3), Some(21), Some(0)));
     let timed = outcome("llama_server.chat_stream_usage.txt").server;
     assert_eq!([timed.prefill, timed.decode], [Some(Nanos(4_045_000)), Some(Nanos(1_184_000))]);
     let tools = outcome("anthropic.tools.sse");
-    assert_eq!((tools.word(), tools.timeline.tokens.len(), tools.usage.cached), ("ok", 8, Some(2000)));
+    assert_eq!((tools.outcome_name(), tools.timeline.tokens.len(), tools.usage.cached), ("ok", 8, Some(2000)));
 }

@@ -2,7 +2,7 @@
 
 use crate::lab::*;
 use llmscen_analysis::telemetry;
-use llmscen_core::telemetry::{Reading, Recorded, Source};
+use llmscen_core::telemetry::{Source, TelemetryRecord, TelemetrySample};
 
 /// Two users for about a second, with objectives on telemetry.
 const SCENARIO: &str = "version: 1\nname: sampled\n\
@@ -13,12 +13,12 @@ const SCENARIO: &str = "version: 1\nname: sampled\n\
     slo: [ host.cpu.max < 90%, gpu.power.mean < 300 W, { expr: tool.memory.max < 1 GiB, no_data: inconclusive } ]\n\
     telemetry: { interval: 100ms }\nreport: { formats: [md, html, png, junit, csv] }\n";
 
-fn reading(at_ms: i64, source: Source, name: &str, labels: &str, value: f64) -> Reading {
-    Reading { at_ns: at_ms * 1_000_000, source, name: name.into(), labels: labels.into(), device: None, value }
+fn reading(at_ms: i64, source: Source, name: &str, labels: &str, value: f64) -> TelemetrySample {
+    TelemetrySample { at_ns: at_ms * 1_000_000, source, name: name.into(), labels: labels.into(), device: None, value }
 }
 
 /// What could have been read every 100 ms from before the round to after it.
-fn readings() -> Vec<Reading> {
+fn readings() -> Vec<TelemetrySample> {
     let mut all = Vec::new();
     for k in -2..80 {
         let (at, of) = (k * 100, f64::from(k as i32));
@@ -52,7 +52,7 @@ fn readings_become_rulings_results_tables_and_charts() {
     assert!(told["gpu.power"].is_null() && told["server.waiting"].is_null());
     let again = lab.llmscen(&["report", "out"]).expect(1);
     assert_eq!((lab.results()["cases"][0]["telemetry"].clone(), again.out.is_empty()), (told.clone(), false));
-    let recorded = Recorded { case: "base".into(), round: 0, readings: readings() };
+    let recorded = TelemetryRecord { case: "base".into(), round: 0, readings: readings() };
     std::fs::write(lab.path().join("out/telemetry.parquet"), telemetry::write(&[recorded]).unwrap()).unwrap();
     std::fs::remove_file(lab.path().join("out/checksums.sha256")).unwrap();
     let ran = lab.llmscen(&["report", "out"]).expect(1);
@@ -71,9 +71,7 @@ fn readings_become_rulings_results_tables_and_charts() {
     let note = case["slo"][1]["note"].as_str().unwrap();
     assert_eq!(note, "point estimate only: telemetry samples are correlated, so no confidence bound is given");
     let markdown = lab.text("out/report.md");
-    for words in
-        ["## Telemetry", "| `server.running` |", "## TTFT: server histogram and client", "charts/telemetry_server.png"]
-    {
+    for words in ["## Telemetry", "| `server.running` |", "## TTFT: server histogram and client", "charts/telemetry_server.png"] {
         assert!(markdown.contains(words), "`{words}` is missing in:\n{markdown}");
     }
     assert!(lab.text("out/report.html").contains("Requests in the server"));

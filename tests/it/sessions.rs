@@ -1,9 +1,9 @@
 //! Sessions of several turns: history, send times, and turns that cannot be sent.
 
 use crate::lab::{Lab, read_request, response, stream};
+use crate::witness::context;
 use llmscen::run::error::RunError;
 use llmscen::run::execution::stop::Stop;
-use crate::witness::context;
 use llmscen::run::prepare::prepare_cases;
 use llmscen::run::requests::traffic_class::RowStride;
 use llmscen::run::round::telemetry::Observer;
@@ -11,11 +11,11 @@ use llmscen::run::round::{RoundInput, prepare_round, run_round};
 use llmscen::store::journal::Writer;
 use llmscen::store::{RunDir, RunLocation};
 use llmscen_core::artifacts::Bodies;
+use llmscen_core::dataset::{Prompt, Session};
 use llmscen_core::dataset::{Turns, Wait};
 use llmscen_core::manifest::Part;
 use llmscen_core::outcome::{Outcome, Phase};
 use llmscen_core::plan::Plan;
-use llmscen_core::prompt::{Prompt, Session};
 use llmscen_core::schedule::arrival::Arrivals;
 use llmscen_core::seed::Seed;
 use llmscen_core::units::Nanos;
@@ -173,7 +173,7 @@ impl<'a> Scene<'a> {
 
 /// Session, turn and outcome of each record, in order.
 fn turn_outcomes(outcomes: &[Outcome]) -> Vec<(u64, u32, &'static str)> {
-    outcomes.iter().map(|outcome| (outcome.seq, outcome.turn, outcome.word())).collect()
+    outcomes.iter().map(|outcome| (outcome.seq, outcome.turn, outcome.outcome_name())).collect()
 }
 
 fn failure_message(outcome: &Outcome) -> &str {
@@ -243,7 +243,7 @@ fn arrivals_of_an_open_loop_are_sessions() {
     let known: Vec<Nanos> = Arrivals::new(100.0, llmscen_core::load::Arrival::Poisson, SEED).take(35).collect();
     assert_eq!(due, known, "later turns take no arrival");
     assert_eq!(played.outcomes.len(), 105);
-    assert!(played.outcomes.iter().all(|outcome| outcome.word() == "ok"));
+    assert!(played.outcomes.iter().all(|outcome| outcome.outcome_name() == "ok"));
     let phases = |seq| played.outcomes.iter().filter(move |outcome| outcome.seq == seq).map(|outcome| outcome.phase);
     assert!(phases(4).all(|phase| phase == Phase::Warmup) && phases(5).all(|phase| phase == Phase::Measured));
 }
@@ -328,7 +328,7 @@ fn a_session_without_room_is_dropped_whole() {
         says("ok")
     });
     let played = Scene::new("rate: burst, requests: 4, max_in_flight: 2", None).play(&server, sessions(4, 2));
-    let dropped: Vec<&Outcome> = played.outcomes.iter().filter(|outcome| outcome.word() == "dropped").collect();
+    let dropped: Vec<&Outcome> = played.outcomes.iter().filter(|outcome| outcome.outcome_name() == "dropped").collect();
     assert_eq!((played.outcomes.len(), dropped.len(), server.bodies.lock().unwrap().len()), (8, 4, 4));
     assert!(dropped.iter().all(|outcome| failure_message(outcome) == "max_in_flight of 2 was reached"));
     assert!(dropped.chunk_by(|a, b| a.seq == b.seq).all(|turns| turns.len() == 2));

@@ -7,7 +7,7 @@ use llmscen::run::execution::stop::Stop;
 use llmscen::run::execution::{CompletedRun, run_plan};
 use llmscen_core::outcome::Phase;
 use llmscen_core::plan::Plan;
-use llmscen_core::schedule::due::Schedule;
+use llmscen_core::schedule::Schedule;
 use polars::prelude::{ParquetReader, SerReader};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;

@@ -12,7 +12,7 @@ use llmscen::store::{RunDir, RunLocation};
 use llmscen_core::artifacts::Bodies;
 use llmscen_core::outcome::Outcome;
 use llmscen_core::seed::Seed;
-use llmscen_core::telemetry::{Reading, Source};
+use llmscen_core::telemetry::{Source, TelemetrySample};
 use llmscen_scenario::Input;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -59,7 +59,7 @@ fn round(telemetry: &str, server: Option<u32>) -> (RoundResult, Vec<Outcome>) {
     (played, crate::lab::outcomes(&journal))
 }
 
-fn of<'a>(played: &'a RoundResult, name: &str) -> Vec<&'a Reading> {
+fn of<'a>(played: &'a RoundResult, name: &str) -> Vec<&'a TelemetrySample> {
     played.recorded.readings.iter().filter(|reading| &*reading.name == name).collect()
 }
 
@@ -96,7 +96,7 @@ fn a_managed_server_is_sampled_as_long_as_it_lives() {
     assert!(memory.len() >= 2 && memory.iter().all(|own| own.source == Source::Process && own.value > 0.0), "{memory:?}");
     assert_eq!(played.part.untold, Vec::<String>::new());
     let (late, _) = round("{ interval: 100ms }", Some(child.id()));
-    assert_eq!(of(&late, "process.memory"), Vec::<&Reading>::new());
+    assert_eq!(of(&late, "process.memory"), Vec::<&TelemetrySample>::new());
     let [note] = late.part.untold.as_slice() else { panic!("{:?}", late.part.untold) };
     let expected = "samples failed, first error: the managed server exited";
     assert!(note.starts_with("telemetry of process: ") && note.ends_with(expected), "{note}");

@@ -32,7 +32,7 @@ fn intended(lab: &Lab) -> Vec<f64> {
 fn replay(lab: &Lab, url: &str, log: &str, spec: TraceSpec, speed: f64) -> Plan {
     let mut plan = plan(url, "concurrency: 1, requests: 100", "kind: prompt, text: x");
     let path = Some(lab.file("t.log", log).display().to_string());
-    plan.cases[0].dataset = DatasetSpec { path, ..DatasetSpec::of(Source::Trace(spec)) };
+    plan.cases[0].dataset = DatasetSpec { path, ..DatasetSpec::new(Source::Trace(spec)) };
     plan.cases[0].load.shape = Shape::Replay { speed };
     plan
 }

@@ -31,7 +31,7 @@ pub fn witness(folder: &Path, simulator: &str, scenario: &str) -> (CompletedRun,
             "version: 1\nname: t\ntarget: {{ api: simulator, simulator: {simulator} }}\ndataset: {{ kind: prompt, text: x }}\nload: {{ concurrency: 1, requests: 1 }}\n"
         ),
     );
-    let llmscen_core::target::Place::Simulator { server: config, .. } = &config.cases[0].target.place else {
+    let llmscen_core::target::TargetLocation::Simulator { server: config, .. } = &config.cases[0].target.location else {
         panic!("a simulator")
     };
     let server = llmscen_simulator::start(config, config_seed(), "127.0.0.1:0".parse().unwrap(), Truth::since(origin)).unwrap();

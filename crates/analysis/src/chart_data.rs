@@ -7,9 +7,9 @@ use crate::request_row::RequestRow;
 use crate::round::{Round, rounds};
 use crate::sample::{Sample, values};
 use crate::table::Table;
-use llmscen_core::chart_data::{Band, Bar, Heat, Pictures};
 use llmscen_core::load::Shape;
 use llmscen_core::metric::Metric;
+use llmscen_core::report::{ChartData, HeatMap, QuantileBand, TimelineBar};
 use llmscen_core::report::{Series, Timelines};
 use llmscen_core::stats::quantile::{self, rank};
 use std::collections::BTreeMap;
@@ -22,7 +22,7 @@ const MAX_PROMPTS: usize = 2000;
 const SPECTRA: [Metric; 4] = [Metric::Ttft, Metric::Tpot, Metric::Ntpot, Metric::E2e];
 
 /// The chart data of a case: of its first round for charts over time, of all rows for the others.
-pub fn chart_data(table: &Table, facts: &CaseFacts<'_>) -> Pictures {
+pub fn chart_data(table: &Table, facts: &CaseFacts<'_>) -> ChartData {
     let all = table.rows_of_case(&facts.case.id);
     let first: Vec<&RequestRow<'_>> = rounds(&all, facts).first().map(|round| round.measured().collect()).unwrap_or_default();
     let ok: Vec<&RequestRow<'_>> = all.iter().filter(|row| row.measured() && row.ok()).collect();
@@ -30,7 +30,7 @@ pub fn chart_data(table: &Table, facts: &CaseFacts<'_>) -> Pictures {
     let heat = heat_map(&latencies.collect::<Vec<_>>());
     let mut gaps = Gaps::collect(ok.iter().copied());
     let by_token = gaps.bands();
-    Pictures { spectra: spectra(&ok, gaps), heat, by_token, prefill: prefill(&ok), waterfall: waterfall(first) }
+    ChartData { spectra: spectra(&ok, gaps), heat, by_token, prefill: prefill(&ok), waterfall: waterfall(first) }
 }
 
 /// The percentile plots of the metrics that exist.
@@ -56,13 +56,13 @@ fn secs(nanos: u64) -> f64 {
 }
 
 /// Evenly picked requests of a round, ordered by scheduled send.
-fn waterfall(mut scheduled: Vec<&RequestRow<'_>>) -> Vec<Bar> {
+fn waterfall(mut scheduled: Vec<&RequestRow<'_>>) -> Vec<TimelineBar> {
     scheduled.sort_by_key(|row| (row.intended(), row.seq(), row.turn()));
     thin_evenly(scheduled, MAX_BARS).into_iter().map(bar).collect()
 }
 
-fn bar(row: &RequestRow<'_>) -> Bar {
-    Bar {
+fn bar(row: &RequestRow<'_>) -> TimelineBar {
+    TimelineBar {
         seq: row.seq(),
         turn: row.turn(),
         intended: secs(row.intended()),
@@ -143,7 +143,7 @@ const MIN_SPREAD: f64 = 1.1;
 const INSTANT_S: f64 = 1e-3;
 
 /// The heat map of points `(seconds, milliseconds)`, with as many cells as the points can fill. None with fewer than two points.
-fn heat_map(points: &[(f64, f64)]) -> Option<Heat> {
+fn heat_map(points: &[(f64, f64)]) -> Option<HeatMap> {
     if points.len() < 2 {
         return None;
     }
@@ -169,7 +169,7 @@ fn heat_map(points: &[(f64, f64)]) -> Option<Heat> {
     let edge = |k: usize, steps: usize| k as f64 / steps as f64;
     let times = (0..=columns).map(|k| from + edge(k, columns) * (to - from)).collect();
     let levels = (0..=rows).map(|k| low * (high / low).powf(edge(k, rows))).collect();
-    Some(Heat { times, levels, counts })
+    Some(HeatMap { times, levels, counts })
 }
 
 /// The index of the one of `steps` equal steps that contains a share 0..=1.
@@ -246,7 +246,7 @@ impl Gaps {
     }
 
     /// The quantiles of each step that has gaps.
-    fn bands(&mut self) -> Vec<Band> {
+    fn bands(&mut self) -> Vec<QuantileBand> {
         let sides = self.edges.windows(2).filter_map(|pair| Some((*pair.first()?, *pair.last()?)));
         sides.zip(&mut self.steps).filter_map(|((from, until), gaps)| band(from, until - 1, gaps)).collect()
     }
@@ -295,7 +295,7 @@ fn visit_gaps(row: &RequestRow<'_>, visit: &mut impl FnMut(usize, f64)) {
     }
 }
 
-fn band(from: usize, to: usize, gaps: &mut [f64]) -> Option<Band> {
+fn band(from: usize, to: usize, gaps: &mut [f64]) -> Option<QuantileBand> {
     if gaps.is_empty() {
         return None;
     }
@@ -304,7 +304,7 @@ fn band(from: usize, to: usize, gaps: &mut [f64]) -> Option<Band> {
     distinct.dedup();
     select_indexes(gaps, &distinct, 0);
     let [p50, p90, p99] = indexes.map(|index| gaps.get(index).copied().unwrap_or_default());
-    Some(Band { from: from as f64, to: to as f64, n: gaps.len() as u64, p50, p90, p99 })
+    Some(QuantileBand { from: from as f64, to: to as f64, n: gaps.len() as u64, p50, p90, p99 })
 }
 
 // Cumulative distributions.

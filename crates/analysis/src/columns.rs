@@ -399,7 +399,7 @@ columns! {
     response_id Texts = s::RESPONSE_ID, |row| row.outcome.response_id.as_deref();
     request_id Texts = s::REQUEST_ID, |row| row.outcome.request_id.as_deref();
     finish Dictionary = s::FINISH_REASON, |row| finish_reason(row.outcome);
-    outcome Dictionary = s::OUTCOME, |row| Some(row.outcome.word());
+    outcome Dictionary = s::OUTCOME, |row| Some(row.outcome.outcome_name());
     message Dictionary = s::ERROR, |row| failure(row).map(|failure| failure.message.as_str());
     at Dictionary = s::ERROR_AT, |row| failure(row).map(|failure| failure.at.as_str());
 }

@@ -2,7 +2,7 @@
 
 use crate::error::FrameError;
 use crate::request_row::source_name;
-use llmscen_core::foreign::cell;
+use llmscen_core::escape::escape_csv_cell;
 use llmscen_core::metric::{Metric, Scope, Stat};
 use llmscen_core::report::CaseReport;
 use llmscen_core::sample::Distribution;
@@ -80,14 +80,14 @@ fn number_column(cases: &[CaseReport], name: &str, get: impl Fn(&CaseReport) -> 
 }
 
 fn text_column(cases: &[CaseReport], name: &str, get: impl Fn(&CaseReport) -> Option<String>) -> Column {
-    let texts = cases.iter().map(|case| get(case).map(|text| cell(&text).into_owned()));
-    StringChunked::from_iter_options(cell(name).as_ref().into(), texts).into_column()
+    let texts = cases.iter().map(|case| get(case).map(|text| escape_csv_cell(&text).into_owned()));
+    StringChunked::from_iter_options(escape_csv_cell(name).as_ref().into(), texts).into_column()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use llmscen_core::labels::{Labels, Scalar};
+    use llmscen_core::plan::{Labels, Scalar};
     use llmscen_core::report::TokenSource;
     use std::collections::BTreeMap;
 

@@ -5,13 +5,13 @@ use crate::table::{Table, Tagged};
 use crate::{CaseFacts, Sample};
 use llmscen_core::api::Api;
 use llmscen_core::dataset::{DatasetSpec, Source};
-use llmscen_core::labels::Labels;
 use llmscen_core::load::{Load, Shape};
 use llmscen_core::metric::Metric;
 use llmscen_core::outcome::{Counted, Failure, FailureKind, Finish, Outcome, Phase, Timeline, Usage};
 use llmscen_core::plan::Case;
+use llmscen_core::plan::Labels;
 use llmscen_core::request::RequestSpec;
-use llmscen_core::target::{ModelShare, Place, Pool, Target, Timeouts, Tls};
+use llmscen_core::target::{ModelShare, Pool, Target, TargetLocation, Timeouts, Tls};
 use llmscen_core::units::Nanos;
 
 fn ms(millis: u64) -> Nanos {
@@ -90,13 +90,13 @@ pub(super) fn table(case: &str, outcomes: &[Outcome]) -> Table {
 
 /// A case `a` with this load, without end or warm-up.
 pub(super) fn case(shape: Shape) -> Case {
-    let load = Load::bare(shape);
+    let load = Load::new(shape);
     Case {
         id: "a".into(),
         labels: Labels::default(),
         target: target(),
         request: RequestSpec { stream: true, ..RequestSpec::default() },
-        dataset: DatasetSpec::of(Source::Prompt("x".into())),
+        dataset: DatasetSpec::new(Source::Prompt("x".into())),
         mix: Vec::new(),
         load,
         trace: None,
@@ -108,7 +108,7 @@ pub(super) fn case(shape: Shape) -> Case {
 fn target() -> Target {
     Target {
         api: Api::OpenaiChat,
-        place: Place::Url("http://127.0.0.1:1/v1/chat/completions".into()),
+        location: TargetLocation::Url("http://127.0.0.1:1/v1/chat/completions".into()),
         models: vec![ModelShare { name: "m".into(), weight: 1.0 }],
         api_key: None,
         headers: Vec::new(),
@@ -122,7 +122,7 @@ fn target() -> Target {
         server: None,
         metrics: None,
         hardware: None,
-        of_scenario: Default::default(),
+        scenario_secrets: Default::default(),
     }
 }
 

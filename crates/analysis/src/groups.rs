@@ -5,7 +5,7 @@ use crate::measured_requests::MeasuredRequest;
 use crate::sample::{Sample, distribution, values};
 use crate::scalars::{error_rate, mean_user_tps, throughput};
 use llmscen_core::metric::Metric;
-use llmscen_core::mix::within;
+use llmscen_core::mix::is_in_group;
 use llmscen_core::plan::Case;
 use llmscen_core::report::GroupReport;
 use std::collections::{BTreeMap, BTreeSet};
@@ -35,9 +35,9 @@ pub fn group_reports(case: &Case, sample: &Sample) -> Vec<GroupReport> {
     }
     let entry_reports = |name: &str| {
         let requests: Vec<MeasuredRequest<'_>> =
-            all.iter().copied().filter(|request| request.group().is_some_and(|group| within(group, name))).collect();
+            all.iter().copied().filter(|request| request.group().is_some_and(|group| is_in_group(group, name))).collect();
         let entry = GroupReport { entry: true, ..group_report(name, &requests, sample, &all) };
-        let groups = by_name.iter().filter(|((_, group), _)| within(group, name) && *group != name);
+        let groups = by_name.iter().filter(|((_, group), _)| is_in_group(group, name) && *group != name);
         std::iter::once(entry).chain(groups.map(|(key, requests)| report(key, requests))).collect::<Vec<_>>()
     };
     case.mix.iter().flat_map(|entry| entry_reports(&entry.name)).collect()
@@ -93,7 +93,7 @@ mod tests {
     use crate::sample::{Amounts, Flow};
     use llmscen_core::dataset::{DatasetSpec, Source};
     use llmscen_core::load::Shape;
-    use llmscen_core::mix::{Entry, Pull};
+    use llmscen_core::mix::{EntryLoad, MixEntry};
     use llmscen_core::request::RequestSpec;
 
     fn row(group: Option<&str>, e2e: f64) -> TestRequest {
@@ -121,11 +121,11 @@ mod tests {
     }
 
     fn mixed(rows: Vec<TestRequest>) -> Vec<GroupReport> {
-        let entry = |name: &str| Entry {
+        let entry = |name: &str| MixEntry {
             name: name.into(),
-            pull: Pull::Weight(1.0),
+            load: EntryLoad::Weight(1.0),
             request: RequestSpec::default(),
-            dataset: DatasetSpec::of(Source::Prompt("x".into())),
+            dataset: DatasetSpec::new(Source::Prompt("x".into())),
         };
         let case = Case { mix: ["b", "a", "idle"].map(entry).into(), ..case(Shape::Burst) };
         let scalars = BTreeMap::from([(Metric::RateOffered, 8.0), (Metric::RateAchieved, 6.0)]);

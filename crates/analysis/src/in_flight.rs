@@ -12,8 +12,8 @@ use crate::request_row::RequestRow;
 use crate::round::Round;
 use llmscen_core::load::Shape;
 use llmscen_core::metric::Metric;
-use llmscen_core::stage::Course;
-use llmscen_core::stats::trend::Drift;
+use llmscen_core::stage::RateProfile;
+use llmscen_core::stats::trend::JointTrend;
 
 /// A span of constant level, in nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -115,7 +115,7 @@ pub(super) fn steady_extent(round: &Round<'_, '_>, in_flight: &InFlight, shape: 
 pub(super) fn changes_load(shape: &Shape) -> bool {
     match shape {
         Shape::Rates { stages, .. } => {
-            let first = stages.first().map(|stage| stage.rate).filter(|rate| matches!(rate, Course::Flat(_)));
+            let first = stages.first().map(|stage| stage.rate).filter(|rate| matches!(rate, RateProfile::Flat(_)));
             stages.iter().any(|stage| Some(stage.rate) != first)
         }
         Shape::Users { stages } => {
@@ -132,8 +132,8 @@ fn only_grows(round: &Round<'_, '_>, in_flight: &InFlight, (from, to): (u64, u64
     let within = round.rows.iter().filter(|row| row.ok() && (from..=to).contains(&row.end()));
     let mut latencies: Vec<(u64, f64)> = within.filter_map(|row| Some((row.end(), latency(row)?))).collect();
     latencies.sort_by_key(|(end, _)| *end);
-    let mut drift = Drift::default();
-    latencies.iter().any(|&(end, latency)| drift.take(end as f64 / 1e9, [f64::from(in_flight.level(end)), latency]).is_some())
+    let mut drift = JointTrend::default();
+    latencies.iter().any(|&(end, latency)| drift.observe(end as f64 / 1e9, [f64::from(in_flight.level(end)), latency]).is_some())
 }
 
 /// The spans of a window with at least 90 % of the plateau in flight.

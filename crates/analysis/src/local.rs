@@ -2,7 +2,7 @@
 
 use crate::sample::distribution;
 use llmscen_core::dataset::Source;
-use llmscen_core::local::{Batch, LocalPart};
+use llmscen_core::local::{Batch, LocalRound};
 use llmscen_core::metric::Metric;
 use llmscen_core::plan::Case;
 use llmscen_core::report::{GroupReport, SpeedRow};
@@ -39,7 +39,7 @@ pub struct BatchMetrics {
 }
 
 /// The metrics of a case; None without a measured batch.
-pub fn batch_metrics(parts: &[LocalPart]) -> Option<BatchMetrics> {
+pub fn batch_metrics(parts: &[LocalRound]) -> Option<BatchMetrics> {
     let batches = || parts.iter().flat_map(|part| &part.batches).filter(|batch| batch.measured);
     let last = batches().next_back()?;
     let sum = |value: fn(&Batch) -> u64| batches().map(value).sum::<u64>();
@@ -82,7 +82,7 @@ fn decode_tps(batch: &Batch) -> Option<f64> {
 }
 
 /// The table of a `speed_benchmark` by prompt length; empty for other datasets.
-pub fn speed_table(case: &Case, groups: &[GroupReport], parts: &[LocalPart]) -> Vec<SpeedRow> {
+pub fn speed_table(case: &Case, groups: &[GroupReport], parts: &[LocalRound]) -> Vec<SpeedRow> {
     if !matches!(case.dataset.source, Source::SpeedBenchmark { .. }) || !case.mix.is_empty() {
         return Vec::new();
     }
@@ -95,7 +95,7 @@ pub fn speed_table(case: &Case, groups: &[GroupReport], parts: &[LocalPart]) -> 
             ok: group.ok,
             tokens_per_second: group.scalars.get(&Metric::OutputTpsPerUser).copied(),
             memory: device.or_else(|| of_group().map(|batch| batch.memory).max().filter(|memory| *memory > 0)),
-            of_device: device.is_some(),
+            device_memory: device.is_some(),
         })
     };
     let mut rows: Vec<SpeedRow> = groups.iter().filter_map(row).collect();
@@ -124,8 +124,8 @@ mod tests {
         }
     }
 
-    fn part(batches: Vec<Batch>) -> LocalPart {
-        LocalPart { batches, memory_peak: 900, ..LocalPart::default() }
+    fn part(batches: Vec<Batch>) -> LocalRound {
+        LocalRound { batches, memory_peak: 900, ..LocalRound::default() }
     }
 
     #[test]
@@ -173,7 +173,7 @@ mod tests {
             ok: 3,
             tokens_per_second,
             memory,
-            of_device,
+            device_memory: of_device,
         };
         assert_eq!(speed_table(&case, &groups, &parts), [row(96, Some(12.5), Some(50), false), row(2048, None, Some(44), true)]);
         assert_eq!(speed_table(&case, &groups, &[])[0], row(96, Some(12.5), None, false));

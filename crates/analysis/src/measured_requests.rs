@@ -5,7 +5,7 @@ use crate::request_row::RequestRow;
 use crate::table::Tagged;
 use llmscen_core::check::RequestLimit;
 use llmscen_core::metric::{Metric, Scope};
-use llmscen_core::mix::within;
+use llmscen_core::mix::is_in_group;
 use llmscen_core::outcome::Outcome;
 
 /// One vector per field, in the order of the requests.
@@ -304,7 +304,7 @@ impl Tags<'_> {
     pub(super) fn match_all(&self, selectors: &[(String, String)]) -> bool {
         selectors.iter().all(|(tag, value)| match tag.as_str() {
             "model" => self.model == value,
-            "group" => self.group.is_some_and(|group| within(group, value)),
+            "group" => self.group.is_some_and(|group| is_in_group(group, value)),
             "turn" if value == "first" => self.turn == 0,
             "turn" if value == "later" => self.turn > 0,
             "turn" => value.parse() == Ok(self.turn.saturating_add(1)),

@@ -6,7 +6,7 @@ use crate::sample::{Sample, values};
 use crate::scalars::throughput;
 use llmscen_core::load::Shape;
 use llmscen_core::metric::Metric;
-use llmscen_core::round_variance::{Change, Repeat};
+use llmscen_core::report::{Change, RoundVariance};
 use llmscen_core::stats::moments::components;
 use llmscen_core::stats::{design, moments, trend};
 
@@ -22,7 +22,7 @@ const MIN_EFFECTIVE: f64 = 8.0;
 
 /// The variance of each metric of a sample over its rounds; missing metrics are absent. Changes over time are not tested where
 /// `shape` changes the load, or schedules all requests at once.
-pub fn round_variances(sample: &Sample, shape: &Shape) -> Vec<Repeat> {
+pub fn round_variances(sample: &Sample, shape: &Shape) -> Vec<RoundVariance> {
     let requests: Vec<MeasuredRequest<'_>> = sample.requests.iter().collect();
     let rounds: Vec<&[MeasuredRequest<'_>]> = requests.chunk_by(|a, b| a.round() == b.round()).collect();
     let steady = !changes_load(shape) && *shape != Shape::Burst;
@@ -31,13 +31,13 @@ pub fn round_variances(sample: &Sample, shape: &Shape) -> Vec<Repeat> {
     requests.chain(figure.filter(|_| rounds.len() > 1)).collect()
 }
 
-fn request_variance(metric: Metric, rounds: &[&[MeasuredRequest<'_>]], steady: bool) -> Option<Repeat> {
+fn request_variance(metric: Metric, rounds: &[&[MeasuredRequest<'_>]], steady: bool) -> Option<RoundVariance> {
     let series: Vec<Vec<f64>> = rounds.iter().map(|requests| values(requests, metric)).collect();
     let n = series.iter().map(Vec::len).sum::<usize>();
     let effective_n = design::effective(&series);
     let components = components(&series, n as f64 / effective_n.max(1.0));
     let means: Vec<Option<f64>> = series.iter().map(|values| moments::mean(values)).collect();
-    Some(Repeat {
+    Some(RoundVariance {
         metric,
         between_sd: components.map(|components| components.between),
         within_sd: components.map(|components| components.within).or_else(|| moments::sd(&series.concat())),
@@ -50,7 +50,7 @@ fn request_variance(metric: Metric, rounds: &[&[MeasuredRequest<'_>]], steady: b
     .filter(|_| n > 0)
 }
 
-fn round_variance(metric: Metric, rounds: &[&[MeasuredRequest<'_>]], sample: &Sample) -> Option<Repeat> {
+fn round_variance(metric: Metric, rounds: &[&[MeasuredRequest<'_>]], sample: &Sample) -> Option<RoundVariance> {
     let of_round = |requests: &&[MeasuredRequest<'_>]| {
         let round = requests.first()?.round();
         let flows = sample.flows.iter().filter(|flow| flow.round == round);
@@ -58,7 +58,7 @@ fn round_variance(metric: Metric, rounds: &[&[MeasuredRequest<'_>]], sample: &Sa
     };
     let figures: Vec<Option<f64>> = rounds.iter().map(of_round).collect();
     let known: Vec<f64> = figures.iter().copied().flatten().collect();
-    (!known.is_empty()).then(|| Repeat {
+    (!known.is_empty()).then(|| RoundVariance {
         metric,
         between_sd: moments::sd(&known),
         within_sd: None,
@@ -106,7 +106,7 @@ fn residuals(values: &[f64]) -> Option<Vec<f64>> {
 }
 
 fn change(series: &[Vec<f64>], steps: usize, n: u64, mean: f64) -> Option<Change> {
-    let trend = trend::test(series)?;
+    let trend = trend::mann_kendall(series)?;
     let share = if mean > 0.0 { trend.slope * steps as f64 / mean } else { 0.0 };
     Some(Change { share, p_value: trend.p_value, n })
 }
@@ -126,7 +126,7 @@ mod tests {
         TestRequest { round, ok: true, output_tokens: Some(10.0), values: [(Metric::E2e, e2e)].into(), ..TestRequest::default() }
     }
 
-    fn seen(rows: Vec<TestRequest>, windows: &[f64]) -> Vec<Repeat> {
+    fn seen(rows: Vec<TestRequest>, windows: &[f64]) -> Vec<RoundVariance> {
         let flow = |round: u32| {
             let output = 10.0 * rows.iter().filter(|row| row.round == round).count() as f64;
             let bins = [(0, Amounts { output, ..Amounts::default() })].into();
@@ -163,7 +163,7 @@ mod tests {
     fn one_round_has_an_effective_size_and_no_variance_between_rounds() {
         let actual = seen(waits(1, 500, 0.9, 0.0, 0.0, 1), &[1.0]);
         assert_eq!(actual.len(), 1);
-        assert!((10.0..60.0).contains(&actual[0].few().unwrap()), "{actual:?}");
+        assert!((10.0..60.0).contains(&actual[0].reported_effective_n().unwrap()), "{actual:?}");
         assert_eq!((actual[0].between_sd, actual[0].rounds.len(), actual[0].over_rounds), (None, 1, None));
         assert!(seen(vec![TestRequest::default()], &[1.0]).is_empty());
     }
@@ -171,13 +171,13 @@ mod tests {
     #[test]
     fn drift_between_rounds_and_trend_within_rounds_are_distinguished() {
         let drifting = &seen(waits(5, 300, 0.0, 0.5, 0.0, 2), &[1.0; 5])[0];
-        let change = drifting.drifts().unwrap();
+        let change = drifting.reported_round_trend().unwrap();
         assert!((change.p_value - 1.0 / 60.0).abs() < 1e-12 && (0.15..0.22).contains(&change.share), "{change:?}");
-        assert_eq!((drifting.creeps(), drifting.few()), (None, None));
+        assert_eq!((drifting.reported_time_trend(), drifting.reported_effective_n()), (None, None));
         let creeping = &seen(waits(3, 600, 0.3, 0.0, 2.0, 3), &[1.0; 3])[0];
-        let change = creeping.creeps().unwrap();
+        let change = creeping.reported_time_trend().unwrap();
         assert!(change.p_value < 1e-4 && (0.12..0.24).contains(&change.share), "{change:?}");
-        assert_eq!(creeping.drifts(), None);
+        assert_eq!(creeping.reported_round_trend(), None);
         let sample = Sample { windows: vec![1.0; 3], ..sample_of(waits(3, 600, 0.3, 0.0, 2.0, 3)) };
         assert_eq!(round_variances(&sample, &Shape::Burst)[0].over_time, None, "all was due at once");
     }
@@ -185,10 +185,14 @@ mod tests {
     #[test]
     fn a_constant_series_rarely_has_a_change() {
         for (phi, n, times) in [(0.0, 100, 200), (0.5, 200, 200), (0.9, 1600, 40)] {
-            let actual: Vec<Repeat> =
+            let actual: Vec<RoundVariance> =
                 (0..times).map(|seed| seen(waits(5, n, phi, 0.0, 0.0, seed), &[1.0; 5]).remove(0)).collect();
-            let within = actual.iter().filter(|one| one.over_time.is_some_and(|change| change.p_value <= Repeat::MAX_TIME_P_VALUE)).count();
-            let between = actual.iter().filter(|one| one.over_rounds.unwrap().p_value <= Repeat::MAX_ROUND_P_VALUE).count();
+            let within = actual
+                .iter()
+                .filter(|one| one.over_time.is_some_and(|change| change.p_value <= RoundVariance::MAX_TIME_P_VALUE))
+                .count();
+            let between =
+                actual.iter().filter(|one| one.over_rounds.unwrap().p_value <= RoundVariance::MAX_ROUND_P_VALUE).count();
             // Nominally 2 and 3 of 200; a note also needs a change of 2 %.
             assert!(within <= 6 && between <= 8, "{within} and {between} of {times} at phi {phi}");
             assert!(actual.iter().filter(|one| one.over_time.is_some()).count() as u64 > times * 3 / 4, "the test is made");

@@ -10,7 +10,7 @@ use llmscen_core::manifest::Part;
 use llmscen_core::metric::{Metric, Scope};
 use llmscen_core::outcome::{Failure, FailureKind};
 use llmscen_core::report::FailureExample;
-use llmscen_core::request::Departure;
+use llmscen_core::request::CancelWhen;
 use llmscen_core::sample::{Counts, Distribution};
 use llmscen_core::signal::Signal;
 use llmscen_core::stats::{moments, quantile};
@@ -171,8 +171,8 @@ fn measured_requests(rounds: &[Round<'_, '_>], facts: &CaseFacts<'_>) -> Measure
 }
 
 fn cancels_after_time(row: &RequestRow<'_>, facts: &CaseFacts<'_>) -> bool {
-    let request = facts.case.request_of(row.group().map(|group| &**group));
-    request.cancel.as_ref().is_some_and(|cancel| matches!(cancel.when, Departure::After(_)))
+    let request = facts.case.request_for_group(row.group().map(|group| &**group));
+    request.cancel.as_ref().is_some_and(|cancel| matches!(cancel.when, CancelWhen::After(_)))
 }
 
 /// Requests, warm-up included, that this machine had no file or port for.

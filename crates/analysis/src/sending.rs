@@ -158,7 +158,7 @@ struct Rate {
 pub(super) fn rates(rounds: &[Round<'_, '_>], facts: &CaseFacts<'_>) -> BTreeMap<Metric, f64> {
     let shape = &facts.case.load.shape;
     let (offered, achieved): (Vec<_>, Vec<_>) = rounds.iter().map(|round| rates_of_round(round, facts)).unzip();
-    let offered = pool_rates(&offered).filter(|_| !shape.closed() && *shape != Shape::Burst);
+    let offered = pool_rates(&offered).filter(|_| !shape.is_closed_loop() && *shape != Shape::Burst);
     let rates = [(Metric::RateOffered, offered), (Metric::RateAchieved, pool_rates(&achieved))];
     rates.into_iter().filter_map(|(metric, rate)| Some((metric, rate?))).collect()
 }
@@ -216,7 +216,7 @@ fn by_time(round: &Round<'_, '_>, facts: &CaseFacts<'_>) -> Option<(u64, u64)> {
     let load = &facts.case.load;
     let first = round.window?.0;
     let begun = round.part.map_or(first, |part| part.measured_from_ns.min(first));
-    let until = facts.until.or(load.until(Some(Nanos(begun))))?;
+    let until = facts.until.or(load.sending_end(Some(Nanos(begun))))?;
     // The discarded start precedes the first measured request, and belongs to the plan.
     let settling = round.rows.iter().filter(|row| row.settling() && row.turn() == 0).count() as u64;
     let ends_by_count = load.requests.is_some_and(|most| sessions(round).count() as u64 + settling >= most);

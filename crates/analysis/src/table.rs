@@ -5,8 +5,8 @@ use crate::error::FrameError;
 use crate::request_row::derived_column;
 use crate::schema as s;
 use llmscen_core::outcome::{Outcome, Phase};
-use llmscen_core::plan::Excerpt;
-use llmscen_core::telemetry::Recorded;
+use llmscen_core::plan::StageSlice;
+use llmscen_core::telemetry::TelemetryRecord;
 use polars::prelude::*;
 use std::ops::Range;
 
@@ -33,7 +33,7 @@ pub struct Table {
     pub(super) columns: Columns,
     /// Row range of each case, by the code of its id.
     cases: Vec<Range<usize>>,
-    recorded: Vec<Recorded>,
+    recorded: Vec<TelemetryRecord>,
 }
 
 /// Builds a table, one request at a time.
@@ -102,12 +102,12 @@ impl Table {
     }
 
     /// Adds the telemetry of the run.
-    pub fn with_telemetry(self, recorded: Vec<Recorded>) -> Table {
+    pub fn with_telemetry(self, recorded: Vec<TelemetryRecord>) -> Table {
         Table { recorded, ..self }
     }
 
     /// The recorded telemetry, by round.
-    pub fn recorded(&self) -> &[Recorded] {
+    pub fn recorded(&self) -> &[TelemetryRecord] {
         &self.recorded
     }
 
@@ -158,7 +158,7 @@ pub(super) const OUTSIDE_STAGE: &str = "beside";
 
 impl Table {
     /// The rows of a case as rows of one of its stages; those scheduled outside of the stage only count as in flight.
-    pub fn stage_rows(&self, case: &str, stage: &Excerpt) -> Table {
+    pub fn stage_rows(&self, case: &str, stage: &StageSlice) -> Table {
         let rows: Vec<u32> = self.case_range(case).map(|row| row as u32).collect();
         let mut columns = self.columns.pick(&rows);
         let within = |row: usize| columns.intended.get(row).is_some_and(|at| (stage.from.0..stage.until.0).contains(&at));
@@ -166,7 +166,7 @@ impl Table {
         columns.phase = (0..rows.len()).map(|row| Some(phase(row))).collect();
         columns.case = rows.iter().map(|_| Some(stage.case.id.as_str())).collect();
         let of_case = self.recorded().iter().filter(|recorded| recorded.case == case);
-        let recorded = of_case.map(|recorded| Recorded { case: stage.case.id.clone(), ..recorded.clone() });
+        let recorded = of_case.map(|recorded| TelemetryRecord { case: stage.case.id.clone(), ..recorded.clone() });
         Table::from_columns(columns).with_telemetry(recorded.collect())
     }
 }

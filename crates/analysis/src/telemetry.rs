@@ -11,7 +11,7 @@ use crate::table::Table;
 use llmscen_core::report::Series;
 use llmscen_core::signal::{Form, Signal};
 use llmscen_core::stats::moments;
-use llmscen_core::telemetry::{Recorded, SignalStat, Source, Telemetry};
+use llmscen_core::telemetry::{SignalStat, Source, Telemetry, TelemetryRecord};
 use std::collections::{BTreeMap, BTreeSet};
 
 mod codec;
@@ -30,7 +30,7 @@ pub(super) struct Window {
 /// The telemetry of one round of a case with its measured window.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct RoundTelemetry<'a> {
-    pub recorded: &'a Recorded,
+    pub recorded: &'a TelemetryRecord,
     pub window: Window,
 }
 
@@ -56,7 +56,7 @@ pub fn summarize(table: &Table, facts: &CaseFacts<'_>) -> Telemetry {
 pub(super) fn round_telemetry<'a>(table: &'a Table, facts: &CaseFacts<'_>, rounds: &[Round<'_, '_>]) -> Vec<RoundTelemetry<'a>> {
     let of_round = |round: &Round<'_, '_>| {
         let (from, until) = round.window?;
-        let is_of_round = |recorded: &&Recorded| recorded.case == facts.case.id && recorded.round == round.number();
+        let is_of_round = |recorded: &&TelemetryRecord| recorded.case == facts.case.id && recorded.round == round.number();
         let recorded = table.recorded().iter().find(is_of_round)?;
         Some(RoundTelemetry { recorded, window: Window { from: i64::try_from(from).ok()?, until: i64::try_from(until).ok()? } })
     };
@@ -155,7 +155,7 @@ pub(super) struct SignalSeries<'a>(pub Vec<Scrape<'a>>);
 
 impl<'a> SignalSeries<'a> {
     /// The finite readings.
-    pub fn collect(recorded: &'a Recorded, signal: Signal, source: Source) -> SignalSeries<'a> {
+    pub fn collect(recorded: &'a TelemetryRecord, signal: Signal, source: Source) -> SignalSeries<'a> {
         let of_signal = recorded.readings.iter().filter(|reading| reading.source == source && *reading.name == *signal.name());
         let mut by_time: BTreeMap<i64, BTreeMap<Key<'a>, f64>> = BTreeMap::new();
         for reading in of_signal.filter(|reading| reading.value.is_finite()) {

@@ -5,13 +5,13 @@ use crate::CaseFacts;
 use crate::Sample;
 use crate::fixture::{TestRequest, case, facts, facts as case_facts, failed, outcome, sample_of, stream, table};
 use crate::sample::sample_case;
-use llmscen_core::check::{Check, Confidence, NoData, Of, Op, RequestLimit, Subject};
+use llmscen_core::check::{Check, Confidence, NoData, Op, RequestLimit, RequestSet, Subject};
 use llmscen_core::load::{Arrival, Shape};
 use llmscen_core::manifest::Part;
 use llmscen_core::metric::{Metric, Scope, Stat};
 use llmscen_core::outcome::{Failure, FailureKind, Outcome, ServerTimes, Timeline, Usage};
-use llmscen_core::server::Startup;
-use llmscen_core::telemetry::{Hardware, Reading, Recorded, Source};
+use llmscen_core::target::Startup;
+use llmscen_core::telemetry::{Hardware, Source, TelemetryRecord, TelemetrySample};
 use llmscen_core::units::Nanos;
 use std::collections::BTreeSet;
 
@@ -78,12 +78,12 @@ fn example(shape: Shape) -> Sample {
         limit: 0.5,
         confidence: Confidence::Point,
         when: Default::default(),
-        of: Of::Ok,
+        of: RequestSet::Ok,
         no_data: NoData::Fail,
         relative: None,
         abort: None,
     });
-    let power = |at_ms: i64, value: f64| Reading {
+    let power = |at_ms: i64, value: f64| TelemetrySample {
         at_ns: at_ms * 1_000_000,
         source: Source::Nvml,
         name: "gpu.power".into(),
@@ -91,7 +91,7 @@ fn example(shape: Shape) -> Sample {
         device: Some(0),
         value,
     };
-    let recorded = Recorded { case: "a".into(), round: 0, readings: vec![power(0, 240.0), power(250, 360.0)] };
+    let recorded = TelemetryRecord { case: "a".into(), round: 0, readings: vec![power(0, 240.0), power(250, 360.0)] };
     // Starts of a server, actual by rounds whose requests are others.
     let starts = [2500, 5000].map(|ready| Startup { ready: Nanos::from_millis(ready), ..Startup::default() });
     let parts = starts.map(|startup| Part { round: 9, startup: Some(startup), ..Part::default() });

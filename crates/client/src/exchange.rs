@@ -214,11 +214,11 @@ impl Exchange<'_> {
             }
             Err(failure) => failure.message,
         };
-        let message = match FailureKind::of_status(status) {
+        let message = match FailureKind::from_status(status) {
             FailureKind::Decode => format!("{status} is not an HTTP status: {message}"),
             _ => format!("{status}: {}{retry}", redirect.unwrap_or(message)),
         };
-        Failure::new(FailureKind::of_status(status), message)
+        Failure::new(FailureKind::from_status(status), message)
     }
 
     /// The beginning of an error body, and whether it is complete.

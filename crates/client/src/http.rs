@@ -17,10 +17,10 @@ use bytes::Bytes;
 use http::header::{ACCEPT_ENCODING, CONTENT_TYPE};
 use http::uri::PathAndQuery;
 use http::{HeaderMap, HeaderName, HeaderValue, Request, StatusCode, Uri};
-use llmscen_core::call::Call;
 use llmscen_core::outcome::{Failure, FailureKind, Finish, Outcome, Phase};
 use llmscen_core::redact::Redactor;
-use llmscen_core::request::Leave;
+use llmscen_core::request::ClientCancel;
+use llmscen_core::request::PreparedRequest;
 use llmscen_core::target::Target;
 use llmscen_core::units::Nanos;
 use llmscen_protocols::{Message, Protocol, discard_implausible};
@@ -111,7 +111,7 @@ impl Http {
     /// The names of the served models without secrets; `None` if the target does not list them.
     pub async fn served_models(&self) -> Option<Vec<String>> {
         let names = tokio::time::timeout(MODELS_TIMEOUT, fetch_model_names(&self.target)).await.ok()??;
-        Some(names.iter().map(|name| self.redactor.clean(name)).collect())
+        Some(names.iter().map(|name| self.redactor.redact_truncated(name)).collect())
     }
 
     /// Starts to open connections for later requests; must be called on a worker thread.
@@ -122,7 +122,13 @@ impl Http {
     /// Sends a call and waits for its end. A failure is part of the outcome.
     ///
     /// The call ends early when `cancelled` resolves.
-    pub async fn call(&self, mut call: Call, intended: Nanos, phase: Phase, cancelled: impl Future<Output = ()>) -> Finished {
+    pub async fn call(
+        &self,
+        mut call: PreparedRequest,
+        intended: Nanos,
+        phase: Phase,
+        cancelled: impl Future<Output = ()>,
+    ) -> Finished {
         let headers = match self.target.headers.for_request(call.streamed, &call.headers) {
             Ok(headers) => headers,
             Err(error) => return self.unsent(&call, intended, phase, unsendable(error)),
@@ -134,13 +140,13 @@ impl Http {
         trace.timeline.sent = Some(self.target.clock.now());
         let body: Bytes = std::mem::take(&mut call.body).into();
         let request = self.target.keep_bodies.then(|| body.clone());
-        let stop = pin!(given_up(&self.target.gauges.stalls, self.target.timeouts.total, call.leave, cancelled));
+        let stop = pin!(given_up(&self.target.gauges.stalls, self.target.timeouts.total, call.cancel, cancelled));
         let end = self.send_with_retries(&call, headers, body, &mut trace, stop).await;
         self.target.gauges.finish();
         if end.is_ok() && call.streamed && trace.streamed == Some(false) {
             self.target.gauges.count_unstreamed();
         }
-        let redact = |finish: Finish| Finish { reason: self.redactor.strike(finish.reason) };
+        let redact = |finish: Finish| Finish { reason: self.redactor.redact(finish.reason) };
         outcome.end = end.map(redact).map_err(|failure| self.complete_failure(failure, &trace, &call.headers));
         let known_end = trace.end.filter(|_| outcome.end.is_ok());
         trace.timeline.end = known_end.unwrap_or_else(|| self.target.clock.now());
@@ -158,13 +164,13 @@ impl Http {
     /// Sends a call until it succeeds, may not be retried, or `stop` resolves.
     async fn send_with_retries(
         &self,
-        call: &Call,
+        call: &PreparedRequest,
         mut headers: HeaderMap,
         body: Bytes,
         trace: &mut AttemptTrace,
         mut stop: Pin<&mut impl Future<Output = Failure>>,
     ) -> Result<Finish, Failure> {
-        let token_limit = call.leave.and_then(|leave| if let Leave::Tokens(limit) = leave { Some(limit) } else { None });
+        let token_limit = call.cancel.and_then(|leave| if let ClientCancel::Tokens(limit) = leave { Some(limit) } else { None });
         loop {
             self.set_request_id(&mut headers, call, trace);
             trace.heads = self.target.keep_bodies.then(|| Heads { sent: headers.clone(), reply: None });
@@ -193,7 +199,7 @@ impl Http {
     }
 
     /// Sets the id of the next attempt, if the target has a header for it.
-    fn set_request_id(&self, headers: &mut HeaderMap, call: &Call, trace: &mut AttemptTrace) {
+    fn set_request_id(&self, headers: &mut HeaderMap, call: &PreparedRequest, trace: &mut AttemptTrace) {
         let Some(header) = &self.request_id else { return };
         let id = self.manners.request_id(call, trace.attempts);
         if let Ok(value) = HeaderValue::from_str(&id) {
@@ -203,7 +209,7 @@ impl Http {
     }
 
     /// A call with invalid headers, of which nothing was sent.
-    fn unsent(&self, call: &Call, intended: Nanos, phase: Phase, failure: Failure) -> Finished {
+    fn unsent(&self, call: &PreparedRequest, intended: Nanos, phase: Phase, failure: Failure) -> Finished {
         let mut outcome = Outcome { end: Err(failure), bytes_out: 0, ..call.outcome(phase) };
         outcome.timeline.intended = intended;
         outcome.timeline.end = self.target.clock.now();
@@ -224,7 +230,7 @@ impl Http {
         outcome.server = trace.server;
         // The number in the request counts: a reply may list fewer, such as the best three of a hundred documents.
         outcome.items = trace.items.map(|listed| outcome.items.unwrap_or(listed));
-        outcome.response_id = trace.response_id.map(|id| self.redactor.strike(id));
+        outcome.response_id = trace.response_id.map(|id| self.redactor.redact(id));
         outcome.request_id = trace.request_id;
         outcome.streamed = trace.streamed.unwrap_or(outcome.streamed);
         outcome.timeline = trace.timeline;
@@ -233,7 +239,7 @@ impl Http {
 
     /// Adds the position in the stream to a failure, and removes secrets of the target and of `call_headers`.
     fn complete_failure(&self, failure: Failure, trace: &AttemptTrace, call_headers: &[(String, String)]) -> Failure {
-        let redactor = self.redactor.and(call_headers);
+        let redactor = self.redactor.with_headers(call_headers);
         let failure = self.name_proxy(failure);
         let at = match (failure.at.is_empty(), trace.timeline.tokens.len(), trace.timeline.headers) {
             (false, ..) => failure.at,
@@ -241,7 +247,7 @@ impl Http {
             (_, 0, Some(_)) => "before the first token".into(),
             (_, n, _) => format!("after {n} token events"),
         };
-        Failure::new(failure.kind, redactor.clean(&failure.message)).at(redactor.clean(&at))
+        Failure::new(failure.kind, redactor.redact_truncated(&failure.message)).at(redactor.redact_truncated(&at))
     }
 
     /// Names the proxy in a connection failure, since the proxy may be the cause.
@@ -259,15 +265,15 @@ impl Http {
 pub fn given_up(
     stalls: &Stalls,
     limit: Nanos,
-    leave: Option<Leave>,
+    leave: Option<ClientCancel>,
     cancelled: impl Future<Output = ()>,
 ) -> impl Future<Output = Failure> {
     let began = Instant::now();
     let limit = Duration::from(limit);
     let client_cancels = async move {
         match leave {
-            Some(Leave::After(span)) => tokio::time::sleep(span.into()).await,
-            Some(Leave::Tokens(_)) | None => std::future::pending().await,
+            Some(ClientCancel::After(span)) => tokio::time::sleep(span.into()).await,
+            Some(ClientCancel::Tokens(_)) | None => std::future::pending().await,
         }
     };
     async move {
@@ -289,7 +295,7 @@ pub(super) fn timeout_failure(overrun: Overrun, kind: FailureKind, why: &str) ->
 }
 
 /// The outcome of a request that was not sent, such as an arrival at `load.max_in_flight`.
-pub fn dropped(call: &Call, phase: Phase, at: Nanos, why: &str) -> Outcome {
+pub fn dropped(call: &PreparedRequest, phase: Phase, at: Nanos, why: &str) -> Outcome {
     let mut outcome = Outcome { end: Err(Failure::new(FailureKind::Dropped, why)), bytes_out: 0, ..call.outcome(phase) };
     outcome.timeline.intended = at;
     outcome.timeline.end = at;

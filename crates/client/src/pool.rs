@@ -395,8 +395,8 @@ mod tests {
 #[cfg(test)]
 mod preconnect_tests {
     use crate::exchange::tests::client;
-    use llmscen_core::call::Call;
     use llmscen_core::outcome::{FailureKind, Phase};
+    use llmscen_core::request::PreparedRequest;
     use llmscen_core::units::Nanos;
     use std::io::{Read, Write};
     use std::net::TcpListener;
@@ -437,7 +437,14 @@ mod preconnect_tests {
             while opened.load(Ordering::SeqCst) < 3 {
                 tokio::task::yield_now().await;
             }
-            let call = |seq| http.call(Call { seq, ..Call::default() }, Nanos::ZERO, Phase::Measured, std::future::pending());
+            let call = |seq| {
+                http.call(
+                    PreparedRequest { seq, ..PreparedRequest::default() },
+                    Nanos::ZERO,
+                    Phase::Measured,
+                    std::future::pending(),
+                )
+            };
             let (a, b, c, d) = tokio::join!(call(0), call(1), call(2), call(3));
             for finished in [a, b, c, d] {
                 assert_eq!(finished.outcome.end.map(|_| finished.outcome.reconnects), Ok(0));
@@ -452,7 +459,7 @@ mod preconnect_tests {
         run_on_worker(async {
             let http = client(&format!("http://127.0.0.1:{port}/v1"));
             http.open_ahead(300);
-            let finished = http.call(Call::default(), Nanos::ZERO, Phase::Measured, std::future::pending()).await;
+            let finished = http.call(PreparedRequest::default(), Nanos::ZERO, Phase::Measured, std::future::pending()).await;
             assert_eq!(finished.outcome.end.map_err(|failure| failure.kind), Err(FailureKind::Connect));
         });
     }

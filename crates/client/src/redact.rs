@@ -12,7 +12,7 @@ pub fn redactor_on(target: &Target, route: &Route) -> Redactor {
     let user = basic_auth(&route.uri);
     let proxy = route.proxy.as_ref().and_then(|proxy| proxy.auth.as_ref()).and_then(|auth| auth.to_str().ok());
     let credentials = user.as_deref().into_iter().chain(proxy).filter_map(|value| value.rsplit(' ').next());
-    Redactor::of(target).with(credentials, redact::SHORTEST)
+    Redactor::for_target(target).with(credentials, redact::SHORTEST)
 }
 
 /// Headers without secrets, in their order. A value is replaced if the name is that of a secret, or one of `named`, whose
@@ -27,7 +27,7 @@ pub fn shown_headers<'a>(
         let scheme = text.split_once(' ').map(|(scheme, _)| scheme).filter(|_| name.as_str().ends_with("authorization"));
         let shown = match is_secret_name(name.as_str()) || named.clone().any(|other| other.eq_ignore_ascii_case(name.as_str())) {
             true => scheme.map_or_else(|| REDACTED.to_owned(), |scheme| format!("{scheme} {REDACTED}")),
-            false => redactor.clean(&text),
+            false => redactor.redact_truncated(&text),
         };
         (name.as_str().to_owned(), shown)
     };
@@ -38,7 +38,7 @@ pub fn shown_headers<'a>(
 mod tests {
     use super::*;
     use crate::exchange::tests::target;
-    use llmscen_core::target::{Place, Secret};
+    use llmscen_core::target::{Secret, TargetLocation};
 
     #[test]
     fn secret_headers_and_headers_of_the_scenario_are_hidden() {
@@ -51,7 +51,7 @@ mod tests {
             ("x-trace", "has sk-123 inside"),
         ];
         let headers: HeaderMap = pairs.map(|(name, value)| (name.parse().unwrap(), value.parse().unwrap())).into_iter().collect();
-        let redactor = Redactor::of_texts(["sk-123"].into_iter(), redact::SHORTEST);
+        let redactor = Redactor::from_texts(["sk-123"].into_iter(), redact::SHORTEST);
         let shown = shown_headers(&redactor, &headers, ["X-Team"].into_iter());
         let shown: Vec<String> = shown.into_iter().map(|(_, value)| value).collect();
         let hidden = "[redacted]";
@@ -63,10 +63,10 @@ mod tests {
         let url = "http://Aladdin:open%20sesame@h/v1";
         let env = [("HTTP_PROXY".to_owned(), "http://user:word@proxy:3128".to_owned())].into();
         let route = Route::new(url, &Default::default(), &env).unwrap();
-        let target = Target { api_key: Some(Secret::new("sk-123")), place: Place::Url(url.to_owned()), ..target() };
+        let target = Target { api_key: Some(Secret::new("sk-123")), location: TargetLocation::Url(url.to_owned()), ..target() };
         let redactor = redactor_on(&target, &route);
         let message = "no: Basic QWxhZGRpbjpvcGVuIHNlc2FtZQ==, open%20sesame; by proxy Basic dXNlcjp3b3Jk; sk-123";
-        assert_eq!(redactor.clean(message), "no: Basic [redacted], [redacted]; by proxy Basic [redacted]; [redacted]");
-        assert_eq!(redactor.clean("cut QWxhZGRpbjpv"), "cut [redacted]");
+        assert_eq!(redactor.redact_truncated(message), "no: Basic [redacted], [redacted]; by proxy Basic [redacted]; [redacted]");
+        assert_eq!(redactor.redact_truncated("cut QWxhZGRpbjpv"), "cut [redacted]");
     }
 }

@@ -1,9 +1,9 @@
 //! Request ids and retries.
 
-use llmscen_core::call::Call;
 use llmscen_core::outcome::FailureKind;
+use llmscen_core::request::PreparedRequest;
 use llmscen_core::request::Retry;
-use llmscen_core::schedule::backoff::doubling;
+use llmscen_core::schedule::delays::exponential_backoff;
 use llmscen_core::seed::Seed;
 use llmscen_core::units::Nanos;
 use std::time::{Duration, SystemTime};
@@ -28,7 +28,7 @@ impl Default for Manners {
 
 impl Manners {
     /// The id of an attempt, counted from 0. It is the same in every run of a plan.
-    pub(super) fn request_id(&self, call: &Call, attempt: u32) -> String {
+    pub(super) fn request_id(&self, call: &PreparedRequest, attempt: u32) -> String {
         let first = format!("{}-{}-{}", self.stem, call.seq, call.turn);
         if attempt == 0 { first } else { format!("{first}-{attempt}") }
     }
@@ -37,7 +37,7 @@ impl Manners {
     /// call is not retried.
     pub(super) fn retry_delay(
         &self,
-        call: &Call,
+        call: &PreparedRequest,
         attempts: u32,
         status: Option<u16>,
         kind: FailureKind,
@@ -50,14 +50,14 @@ impl Manners {
         Some(retry_after.filter(|_| retry.honor).unwrap_or_else(|| self.backoff(retry.wait, call, attempts)))
     }
 
-    fn backoff(&self, wait: Nanos, call: &Call, attempts: u32) -> Nanos {
+    fn backoff(&self, wait: Nanos, call: &PreparedRequest, attempts: u32) -> Nanos {
         let seed = self.seed.child("retry").child(call.seq).child(u64::from(call.turn)).child(u64::from(attempts));
-        doubling(wait, Nanos(u64::MAX), attempts, seed)
+        exponential_backoff(wait, Nanos(u64::MAX), attempts, seed)
     }
 }
 
 fn is_retried(retry: &Retry, status: Option<u16>, kind: FailureKind) -> bool {
-    let by_status = status.is_some_and(|status| kind == FailureKind::of_status(status) && retry.statuses.contains(&status));
+    let by_status = status.is_some_and(|status| kind == FailureKind::from_status(status) && retry.statuses.contains(&status));
     by_status || retry.kinds.contains(&kind)
 }
 
@@ -83,7 +83,7 @@ mod tests {
 
     fn delay_ms(manners: &Manners, attempts: u32, status: Option<u16>, kind: FailureKind) -> Option<f64> {
         let retry_after = Some(Nanos::from_millis(3000));
-        manners.retry_delay(&Call::default(), attempts, status, kind, retry_after).map(Nanos::millis)
+        manners.retry_delay(&PreparedRequest::default(), attempts, status, kind, retry_after).map(Nanos::millis)
     }
 
     #[test]
@@ -102,7 +102,8 @@ mod tests {
     #[test]
     fn delays_double_and_depend_on_the_attempt_only() {
         let manners = manners(false);
-        let wait = |seq, attempts| manners.backoff(Nanos(1000), &Call { seq, ..Call::default() }, attempts).0;
+        let wait =
+            |seq, attempts| manners.backoff(Nanos(1000), &PreparedRequest { seq, ..PreparedRequest::default() }, attempts).0;
         for seq in 0..100 {
             assert!((500..=1000).contains(&wait(seq, 1)) && (2000..=4000).contains(&wait(seq, 3)));
         }
@@ -127,7 +128,7 @@ mod tests {
 
     #[test]
     fn ids_differ_by_request_turn_and_attempt() {
-        let call = Call { seq: 12, turn: 3, ..Call::default() };
+        let call = PreparedRequest { seq: 12, turn: 3, ..PreparedRequest::default() };
         assert_eq!([0, 2].map(|attempt| manners(true).request_id(&call, attempt)), ["ab-0-1-12-3", "ab-0-1-12-3-2"]);
     }
 }

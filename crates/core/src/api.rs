@@ -100,7 +100,7 @@ impl Api {
 
     /// The dotted path in the body for a field of `request:` (`max_tokens`, `temperature`, `stop`, …). None: the API has no such
     /// field, or the API is `custom`, whose template places every field.
-    pub fn place(self, field: &str) -> Option<Cow<'static, str>> {
+    pub fn body_path(self, field: &str) -> Option<Cow<'static, str>> {
         let same = |known: &[&str]| known.contains(&field).then(|| Cow::Owned(field.to_owned()));
         let under = |head: &str, known: &[&str]| known.contains(&field).then(|| Cow::Owned(format!("{head}.{field}")));
         match (self, field) {
@@ -156,8 +156,8 @@ impl Api {
 
     /// The body fields (dotted path and value) that a field of `request:` sets. Usually one field with the same value; `logprobs`
     /// is a flag or a count of alternatives, and each API encodes it differently. Empty: the API has no such field.
-    pub fn puts(self, field: &str, value: &Value) -> Vec<(Cow<'static, str>, Value)> {
-        let Some(place) = self.place(field) else { return Vec::new() };
+    pub fn body_fields(self, field: &str, value: &Value) -> Vec<(Cow<'static, str>, Value)> {
+        let Some(place) = self.body_path(field) else { return Vec::new() };
         let requested = *value != Value::Bool(false);
         match (self, field) {
             (Api::OpenaiCompletions | Api::OpenaiResponses, "logprobs") if !requested => Vec::new(),
@@ -196,7 +196,7 @@ mod tests {
 
     #[test]
     fn each_api_has_a_path_for_max_tokens() {
-        let path = |api: Api| api.place("max_tokens").map(|path| path.into_owned());
+        let path = |api: Api| api.body_path("max_tokens").map(|path| path.into_owned());
         let spelled = Api::ALL.map(path);
         let known = [
             Some("max_tokens"),
@@ -212,13 +212,13 @@ mod tests {
             Some("max_tokens"),
         ];
         assert_eq!(spelled, known.map(|path| path.map(str::to_owned)));
-        assert_eq!((Api::Anthropic.place("seed"), Api::Ollama.place("n")), (None, None));
+        assert_eq!((Api::Anthropic.body_path("seed"), Api::Ollama.body_path("n")), (None, None));
     }
 
     #[test]
     fn each_api_encodes_logprobs() {
         let encode = |api: Api, value: Value| {
-            let puts = api.puts("logprobs", &value);
+            let puts = api.body_fields("logprobs", &value);
             serde_json::to_value(puts.into_iter().map(|(path, value)| (path.into_owned(), value)).collect::<Vec<_>>()).unwrap()
         };
         let include = json!(["include", ["message.output_text.logprobs"]]);
@@ -247,6 +247,6 @@ mod tests {
         ] {
             assert_eq!((encode(api, json!(true)), encode(api, json!(3)), encode(api, json!(false))), (yes, three, no), "{api}");
         }
-        assert_eq!(Api::Ollama.puts("top_k", &json!(4)), [("options.top_k".into(), json!(4))]);
+        assert_eq!(Api::Ollama.body_fields("top_k", &json!(4)), [("options.top_k".into(), json!(4))]);
     }
 }

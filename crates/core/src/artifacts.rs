@@ -32,7 +32,7 @@ pub enum Bodies {
 
 /// Another benchmark tool whose result file format can be written too.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Peer {
+pub enum ExportFormat {
     /// `evalscope perf`.
     Evalscope,
     /// `vllm bench serve`.
@@ -45,30 +45,31 @@ pub enum Peer {
     Lmdeploy,
 }
 
-impl Peer {
+impl ExportFormat {
     /// All formats, in the order in which their files are written.
-    pub const ALL: [Peer; 5] = [Peer::Evalscope, Peer::Vllm, Peer::Aiperf, Peer::Guidellm, Peer::Lmdeploy];
+    pub const ALL: [ExportFormat; 5] =
+        [ExportFormat::Evalscope, ExportFormat::Vllm, ExportFormat::Aiperf, ExportFormat::Guidellm, ExportFormat::Lmdeploy];
 
     /// The name in `report.compat`, also used as folder name.
     pub fn name(self) -> &'static str {
         match self {
-            Peer::Evalscope => "evalscope",
-            Peer::Vllm => "vllm",
-            Peer::Aiperf => "aiperf",
-            Peer::Guidellm => "guidellm",
-            Peer::Lmdeploy => "lmdeploy",
+            ExportFormat::Evalscope => "evalscope",
+            ExportFormat::Vllm => "vllm",
+            ExportFormat::Aiperf => "aiperf",
+            ExportFormat::Guidellm => "guidellm",
+            ExportFormat::Lmdeploy => "lmdeploy",
         }
     }
 
     /// Parses [`Peer::name`].
-    pub fn parse(name: &str) -> Option<Peer> {
-        Peer::ALL.into_iter().find(|peer| peer.name() == name)
+    pub fn parse(name: &str) -> Option<ExportFormat> {
+        ExportFormat::ALL.into_iter().find(|peer| peer.name() == name)
     }
 }
 
 /// The experiment trackers that a run is uploaded to.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Track {
+pub struct Trackers {
     /// An MLflow server.
     pub mlflow: Option<Mlflow>,
     /// Weights & Biases.
@@ -77,7 +78,7 @@ pub struct Track {
 
 /// Which files of a run are uploaded.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Files {
+pub enum UploadFiles {
     /// None.
     Nothing,
     /// Reports, charts, results and the plan, without the per-request records.
@@ -101,7 +102,7 @@ pub struct Mlflow {
     /// Tags of every run.
     pub tags: Vec<(String, String)>,
     /// Files to upload.
-    pub files: Files,
+    pub files: UploadFiles,
 }
 
 /// Whether Weights & Biases receives the run over the network.
@@ -130,7 +131,7 @@ pub struct Wandb {
     /// Tags of every run.
     pub tags: Vec<String>,
     /// Files to upload.
-    pub files: Files,
+    pub files: UploadFiles,
 }
 
 #[cfg(test)]
@@ -139,7 +140,7 @@ mod tests {
 
     #[test]
     fn names_parse_back() {
-        assert_eq!(Peer::ALL.map(|peer| Peer::parse(peer.name())), Peer::ALL.map(Some));
-        assert_eq!(Peer::parse("k6"), None);
+        assert_eq!(ExportFormat::ALL.map(|peer| ExportFormat::parse(peer.name())), ExportFormat::ALL.map(Some));
+        assert_eq!(ExportFormat::parse("k6"), None);
     }
 }

@@ -17,10 +17,10 @@ pub const BASELINE_SCHEMA: &str = "llmscen/baseline/2";
 pub const SINGLE_SCHEMA: &str = "llmscen/baseline/1";
 
 /// Maximum number of runs in a baseline; the newest are kept.
-pub const KEPT: usize = 20;
+pub const MAX_RUNS: usize = 20;
 
 /// Minimum number of runs for deciding an objective by the variation between runs.
-pub const SPREAD: usize = 5;
+pub const MIN_RUNS_FOR_SPREAD: usize = 5;
 
 /// The confidence levels of the stored bounds.
 pub const LEVELS: [f64; 3] = [0.90, 0.95, 0.99];
@@ -28,26 +28,26 @@ pub const LEVELS: [f64; 3] = [0.90, 0.95, 0.99];
 /// What a relative limit is a multiple of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Against {
+pub enum ReferenceKind {
     /// An earlier run.
     Baseline,
     /// A table in the scenario.
     Reference,
 }
 
-impl Against {
+impl ReferenceKind {
     /// The keyword in an SLO expression.
     pub fn name(self) -> &'static str {
         match self {
-            Against::Baseline => "baseline",
-            Against::Reference => "reference",
+            ReferenceKind::Baseline => "baseline",
+            ReferenceKind::Reference => "reference",
         }
     }
 }
 
 /// A reference value with its one-sided bounds at a check's confidence.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Known {
+pub struct ReferenceValue {
     /// The value, in the metric's unit.
     pub value: f64,
     /// Lower bound; None if there were too few samples.
@@ -75,11 +75,11 @@ pub struct Spread {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Relative {
     /// The reference.
-    pub to: Against,
+    pub to: ReferenceKind,
     /// The multiple, above 0.
     pub factor: f64,
     /// The reference value for the case of the check; None if it does not exist (yet).
-    pub known: Option<Known>,
+    pub known: Option<ReferenceValue>,
 }
 
 impl Relative {
@@ -203,7 +203,7 @@ impl Baseline {
     }
 
     /// An inconsistency that no measured baseline can have, as an error message.
-    pub fn flaw(&self) -> Option<String> {
+    pub fn find_inconsistency(&self) -> Option<String> {
         let levels = &self.confidences;
         let ascending = levels.windows(2).all(|pair| pair.first() < pair.last());
         if !ascending || !levels.iter().all(|level| 0.0 < *level && *level < 1.0) {
@@ -256,20 +256,20 @@ impl Figure {
     }
 
     /// The value with its bounds at an index of `confidences`; None: without bounds.
-    pub fn known(&self, place: Option<usize>) -> Known {
+    pub fn reference_value(&self, place: Option<usize>) -> ReferenceValue {
         let at = |bounds: &[Option<f64>]| place.and_then(|place| bounds.get(place).copied().flatten());
-        Known { value: self.value, low: at(&self.low), high: at(&self.high), n: Some(self.n), spread: None }
+        ReferenceValue { value: self.value, low: at(&self.low), high: at(&self.high), n: Some(self.n), spread: None }
     }
 }
 
 /// Statistics that are shown for every case, before those of its objectives.
-pub const USUAL: [&str; 9] =
+pub const DEFAULT_STATISTICS: [&str; 9] =
     ["ttft.p50", "ttft.p95", "ttft.p99", "tpot.p50", "tpot.p95", "e2e.p95", "request_throughput", "output_tps", "error_rate"];
 
 /// Variation of one statistic of one case between runs. Sizes are relative to the baseline, or absolute shares if the statistic
 /// is a share.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Noise {
+pub struct RunVariation {
     /// Case id.
     pub case: String,
     /// `ttft.p95`, `goodput(ttft < 500ms)`.
@@ -310,7 +310,7 @@ impl Baseline {
 
     /// The differences to another plan in target, requests, data or load, as text; None if there are none. The seed may differ:
     /// other random draws from the same data are another run of the same plan.
-    pub fn other_plan(&self, plan: &BTreeMap<String, String>) -> Option<String> {
+    pub fn describe_plan_differences(&self, plan: &BTreeMap<String, String>) -> Option<String> {
         let paths: BTreeSet<&String> = self.plan.keys().chain(plan.keys()).filter(|path| *path != SEED).collect();
         let said = |value: Option<&String>| value.map_or_else(|| "nothing".to_owned(), String::clone);
         let differ = |path: &&String| plan.get(*path) != self.plan.get(*path);
@@ -328,7 +328,7 @@ impl Baseline {
         let is_new = |run: &&BaselineRun| added.runs.iter().all(|other| other.run_id != run.run_id);
         let mut runs: Vec<BaselineRun> = self.runs.iter().filter(is_new).chain(&added.runs).cloned().collect();
         runs.sort_by(|a, b| a.started_at.cmp(&b.started_at));
-        runs.drain(..runs.len().saturating_sub(KEPT));
+        runs.drain(..runs.len().saturating_sub(MAX_RUNS));
         let cases = added.cases.iter().map(|case| self.merge_case(&added, case, &runs)).collect();
         Baseline { name: added.name.clone(), plan: added.plan.clone(), confidences: added.confidences.clone(), runs, cases }
     }
@@ -376,8 +376,11 @@ mod tests {
             [Some(0), Some(0), Some(1), Some(1), Some(2), None]
         });
         let figure = Figure { value: 5.0, n: 9, low: vec![Some(4.0), None], high: vec![Some(6.0), Some(7.0)], runs: Vec::new() };
-        assert_eq!(figure.known(Some(1)), Known { value: 5.0, low: None, high: Some(7.0), n: Some(9), spread: None });
-        assert_eq!(figure.known(None), Known { value: 5.0, low: None, high: None, n: Some(9), spread: None });
+        assert_eq!(
+            figure.reference_value(Some(1)),
+            ReferenceValue { value: 5.0, low: None, high: Some(7.0), n: Some(9), spread: None }
+        );
+        assert_eq!(figure.reference_value(None), ReferenceValue { value: 5.0, low: None, high: None, n: Some(9), spread: None });
     }
 
     #[test]
@@ -398,7 +401,7 @@ mod tests {
             });
             let baseline: Baseline = serde_json::from_value(text).unwrap();
             let cases = if twice { vec![case.clone(), case] } else { vec![case] };
-            Baseline { cases, ..baseline }.flaw().unwrap_or_default()
+            Baseline { cases, ..baseline }.find_inconsistency().unwrap_or_default()
         };
         assert_eq!(flaw(&[0.95], 5.0, 4.0, false), "");
         assert_eq!(flaw(&[0.95], 5.0, 6.0, false), "`ttft.p50` of `a` does not lie between its bounds");
@@ -410,9 +413,9 @@ mod tests {
 
     #[test]
     fn a_multiple_has_no_dust() {
-        let known = Some(Known { value: 512.0, low: None, high: None, n: None, spread: None });
-        assert_eq!(Relative { to: Against::Baseline, factor: 1.1, known }.limit(), 563.2);
-        assert!(Relative { to: Against::Baseline, factor: 1.1, known: None }.limit().is_nan());
+        let known = Some(ReferenceValue { value: 512.0, low: None, high: None, n: None, spread: None });
+        assert_eq!(Relative { to: ReferenceKind::Baseline, factor: 1.1, known }.limit(), 563.2);
+        assert!(Relative { to: ReferenceKind::Baseline, factor: 1.1, known: None }.limit().is_nan());
     }
 
     /// A baseline of one run that started at hour `number`.
@@ -445,7 +448,7 @@ mod tests {
     fn the_newest_twenty_stay_and_a_figure_may_be_missing() {
         let all =
             (1..=23).fold(run(0, &[("a", 1.0), ("b", 1.0)]), |all, number| all.with(run(number, &[("a", f64::from(number))])));
-        assert_eq!((all.runs.len(), ids(&all)[0]), (KEPT, "r4"));
+        assert_eq!((all.runs.len(), ids(&all)[0]), (MAX_RUNS, "r4"));
         assert_eq!(all.cases[0].metrics.len(), 1, "no run that is left has `b`");
         let gap = run(1, &[("a", 1.0), ("b", 5.0)]).with(run(2, &[("a", 2.0)])).with(run(3, &[("a", 3.0), ("b", 7.0)]));
         let figure = gap.cases[0].figure("b").unwrap();
@@ -458,8 +461,15 @@ mod tests {
             pairs.iter().map(|(path, value)| ((*path).to_owned(), (*value).to_owned())).collect()
         };
         let own = Baseline { plan: plan(&[("load.requests", "1"), ("seed", "42")]), ..Baseline::default() };
-        assert_eq!(own.other_plan(&plan(&[("load.requests", "1"), ("seed", "7")])), None, "another seed is the same plan");
-        assert_eq!(own.other_plan(&plan(&[("load.requests", "2")])).as_deref(), Some("`load.requests` was 1, is 2"));
-        assert_eq!(own.other_plan(&plan(&[])).as_deref(), Some("`load.requests` was 1, is nothing"));
+        assert_eq!(
+            own.describe_plan_differences(&plan(&[("load.requests", "1"), ("seed", "7")])),
+            None,
+            "another seed is the same plan"
+        );
+        assert_eq!(
+            own.describe_plan_differences(&plan(&[("load.requests", "2")])).as_deref(),
+            Some("`load.requests` was 1, is 2")
+        );
+        assert_eq!(own.describe_plan_differences(&plan(&[])).as_deref(), Some("`load.requests` was 1, is nothing"));
     }
 }

@@ -108,7 +108,7 @@ pub enum Confidence {
 /// Which requests a quantile is taken over.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
-pub enum Of {
+pub enum RequestSet {
     /// Successful requests.
     #[default]
     Ok,
@@ -158,7 +158,7 @@ pub struct Check {
     /// Labels of the cases that it applies to; empty: all cases.
     pub when: Labels,
     /// Requests that it is computed over.
-    pub of: Of,
+    pub of: RequestSet,
     /// Verdict without data.
     pub no_data: NoData,
     /// Whether and when its failure aborts the case.
@@ -265,7 +265,7 @@ impl Subject {
 impl Check {
     /// The name of the statistic in a baseline file.
     pub fn figure_name(&self) -> String {
-        let scheduled = if self.of == Of::Scheduled { " of scheduled" } else { "" };
+        let scheduled = if self.of == RequestSet::Scheduled { " of scheduled" } else { "" };
         format!("{}{scheduled}", self.subject)
     }
 }
@@ -327,7 +327,7 @@ mod tests {
             relative: None,
             confidence,
             when,
-            of: Of::Ok,
+            of: RequestSet::Ok,
             no_data: NoData::Fail,
             abort: None,
         }

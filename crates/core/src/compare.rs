@@ -184,7 +184,7 @@ pub struct Comparison {
     /// Differences of the plan from the base's, for each run after the first.
     pub differences: Vec<Vec<Difference>>,
     /// Cases that only one side has, as (label of that side, case id).
-    pub alone: Vec<(String, String)>,
+    pub unmatched_cases: Vec<(String, String)>,
     /// Notes for the reader.
     pub notes: Vec<String>,
     /// Adjustment of the p-values.
@@ -205,7 +205,7 @@ impl Comparison {
 
     /// Whether too little was tested to conclude that nothing got worse: no test at all, a case of the base that some run lacks,
     /// or a case for which only the error rate was tested.
-    pub fn open(&self) -> bool {
+    pub fn is_incomplete(&self) -> bool {
         let base = self.sides.first().map_or("", String::as_str);
         let tested = |contrast: &&Contrast| contrast.finding != Finding::Unknown;
         let same = |a: &&Contrast, b: &&Contrast| (&a.case, a.run) == (&b.case, b.run);
@@ -213,7 +213,7 @@ impl Comparison {
             self.contrasts.iter().filter(|contrast| contrast.measure.metric != Metric::ErrorRate).collect();
         figures.sort_by(|a, b| (&a.case, a.run).cmp(&(&b.case, b.run)));
         let untested_case = figures.chunk_by(|a, b| same(a, b)).any(|contrasts| !contrasts.iter().any(tested));
-        self.tests == 0 || self.alone.iter().any(|(run, _)| run == base) || untested_case
+        self.tests == 0 || self.unmatched_cases.iter().any(|(run, _)| run == base) || untested_case
     }
 
     /// The largest number of replicates on a side: runs, or rounds on restarted servers; 0 if the requests of one run are the
@@ -228,14 +228,14 @@ impl Comparison {
     }
 
     /// Whether a run is invalid or incomplete.
-    pub fn invalid(&self) -> bool {
-        self.runs.iter().any(|run| run.unsound())
+    pub fn has_invalid_run(&self) -> bool {
+        self.runs.iter().any(|run| run.is_invalid())
     }
 }
 
 impl Run {
     /// Whether the run was interrupted or failed, or a case of it is invalid.
-    pub fn unsound(&self) -> bool {
+    pub fn is_invalid(&self) -> bool {
         self.report.manifest.interrupted || matches!(self.report.verdict, RunVerdict::Invalid | RunVerdict::Error)
     }
 }

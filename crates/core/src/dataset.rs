@@ -71,7 +71,7 @@ pub enum Source {
 #[derive(Clone, Debug, PartialEq)]
 pub struct CommandSpec {
     /// The program and its arguments, run without a shell.
-    pub words: Vec<String>,
+    pub argv: Vec<String>,
     /// Working folder.
     pub cwd: String,
     /// Additional environment variables.
@@ -84,17 +84,17 @@ pub struct CommandSpec {
 
 impl CommandSpec {
     /// Removes the secrets from a text.
-    pub fn clean(&self, text: &str) -> String {
+    pub fn redact(&self, text: &str) -> String {
         self.secrets.iter().fold(text.to_owned(), |text, secret| text.replace(secret.expose(), "[redacted]"))
     }
 
     /// The command in shell syntax, without the secrets.
-    pub fn shown(&self) -> String {
+    pub fn display(&self) -> String {
         let word = |word: &String| {
-            let clean = self.clean(word);
+            let clean = self.redact(word);
             if clean == *word { shell_words::quote(word).into_owned() } else { clean }
         };
-        self.words.iter().map(word).collect::<Vec<_>>().join(" ")
+        self.argv.iter().map(word).collect::<Vec<_>>().join(" ")
     }
 }
 
@@ -248,7 +248,7 @@ pub struct DatasetSpec {
 
 impl DatasetSpec {
     /// A dataset of this kind with default settings.
-    pub fn of(source: Source) -> DatasetSpec {
+    pub fn new(source: Source) -> DatasetSpec {
         DatasetSpec {
             source,
             path: None,

@@ -7,7 +7,7 @@ use std::fmt;
 /// The reason for an early stop.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Ending {
+pub enum EarlyStop {
     /// An objective with `abort` failed.
     Aborted(Aborted),
     /// The server fell behind the arrival rate, with `stop_when_saturated` set.
@@ -18,22 +18,22 @@ pub enum Ending {
     AllFailed(AllFailed),
 }
 
-impl Ending {
+impl EarlyStop {
     /// Whether the case ends, so that no further round runs.
     pub fn ends_case(&self) -> bool {
-        !matches!(self, Ending::Saturated(_))
+        !matches!(self, EarlyStop::Saturated(_))
     }
 
     /// The early stop as it applies to a stage that lasts until `until`: None if the stage was over before. A failed objective is
     /// one of the case, not of the stage.
-    pub fn within(&self, until: Nanos) -> Option<Ending> {
+    pub fn within(&self, until: Nanos) -> Option<EarlyStop> {
         let over = |at_s: f64| until.secs() <= at_s;
         match self {
-            Ending::Aborted(lost) if !over(lost.at_s) => Some(Ending::Aborted(Aborted { check: u32::MAX, ..lost.clone() })),
-            Ending::Saturated(seen) if !over(seen.at_s) => Some(Ending::Saturated(seen.clone())),
-            Ending::TargetLost(lost) if !over(lost.at_s) => Some(self.clone()),
-            Ending::AllFailed(failed) if !over(failed.at_s) => Some(self.clone()),
-            Ending::Aborted(_) | Ending::Saturated(_) | Ending::TargetLost(_) | Ending::AllFailed(_) => None,
+            EarlyStop::Aborted(lost) if !over(lost.at_s) => Some(EarlyStop::Aborted(Aborted { check: u32::MAX, ..lost.clone() })),
+            EarlyStop::Saturated(seen) if !over(seen.at_s) => Some(EarlyStop::Saturated(seen.clone())),
+            EarlyStop::TargetLost(lost) if !over(lost.at_s) => Some(self.clone()),
+            EarlyStop::AllFailed(failed) if !over(failed.at_s) => Some(self.clone()),
+            EarlyStop::Aborted(_) | EarlyStop::Saturated(_) | EarlyStop::TargetLost(_) | EarlyStop::AllFailed(_) => None,
         }
     }
 }
@@ -151,10 +151,10 @@ mod tests {
     #[test]
     fn a_stage_that_was_over_has_no_early_stop() {
         let lost = Aborted { check: 1, at_s: 2.0, ..Aborted::default() };
-        let early = |ending: Ending| [1000, 2000, 3000].map(|until| ending.within(Nanos::from_millis(until)));
-        let known = Some(Ending::Aborted(Aborted { check: u32::MAX, ..lost.clone() }));
-        assert_eq!(early(Ending::Aborted(lost)), [None, None, known]);
-        let seen = Ending::Saturated(Saturated { at_s: 2.0, ..Saturated::default() });
+        let early = |ending: EarlyStop| [1000, 2000, 3000].map(|until| ending.within(Nanos::from_millis(until)));
+        let known = Some(EarlyStop::Aborted(Aborted { check: u32::MAX, ..lost.clone() }));
+        assert_eq!(early(EarlyStop::Aborted(lost)), [None, None, known]);
+        let seen = EarlyStop::Saturated(Saturated { at_s: 2.0, ..Saturated::default() });
         assert_eq!(early(seen.clone()), [None, None, Some(seen)]);
     }
 
@@ -164,8 +164,8 @@ mod tests {
         let lost = TargetLost { since_s: 3.06, at_s: 6.14, why };
         let known = "target lost after 3.1 s: 127.0.0.1:8000: connection refused (for 3.1 s, then a last attempt failed too)";
         assert_eq!(lost.to_string(), known);
-        assert_eq!(Ending::TargetLost(lost.clone()).within(Nanos::from_millis(6000)), None);
-        assert!(Ending::TargetLost(lost).within(Nanos::from_millis(7000)).is_some());
+        assert_eq!(EarlyStop::TargetLost(lost.clone()).within(Nanos::from_millis(6000)), None);
+        assert!(EarlyStop::TargetLost(lost).within(Nanos::from_millis(7000)).is_some());
         let mut all =
             AllFailed { after: 20, planned: Some(5000), status: 401, reason: "Unauthorized".into(), ..AllFailed::default() };
         assert_eq!(all.to_string(), "stopped after 20 of 5000 requests: every one failed with HTTP 401 (Unauthorized)");

@@ -37,14 +37,3 @@ pub mod target;
 pub mod telemetry;
 pub mod units;
 pub mod url_secrets;
-
-// Former module paths, until every crate uses the new ones.
-pub use artifacts as export_format;
-pub use artifacts as track;
-pub use dataset as prompt;
-pub use escape as foreign;
-pub use plan as labels;
-pub use report as chart_data;
-pub use report as round_variance;
-pub use request as call;
-pub use target as server;

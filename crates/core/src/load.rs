@@ -1,6 +1,6 @@
 //! The load of a case: its shape, length and warm-up.
 
-use crate::stage::{Course, RateStage, UserStage, bounds, six_digits};
+use crate::stage::{RateProfile, RateStage, UserStage, bounds, six_digits};
 use crate::units::Nanos;
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -64,7 +64,7 @@ pub enum Shape {
 
 impl Shape {
     /// Whether a request is sent because another one ended, and not at a scheduled time.
-    pub fn closed(&self) -> bool {
+    pub fn is_closed_loop(&self) -> bool {
         match self {
             Shape::Closed { .. } | Shape::Users { .. } | Shape::Static { .. } => true,
             Shape::Open { .. } | Shape::Burst | Shape::Replay { .. } | Shape::Rates { .. } => false,
@@ -136,7 +136,7 @@ impl Shape {
             },
             Shape::Open { rate, .. } => (Some(*rate), "rate"),
             Shape::Rates { stages, .. } => match &**stages {
-                [RateStage { rate: Course::Flat(rate), .. }] => (Some(*rate), "rate"),
+                [RateStage { rate: RateProfile::Flat(rate), .. }] => (Some(*rate), "rate"),
                 _ => (None, "rate"),
             },
             Shape::Replay { speed } => (Some(*speed), "speed"),
@@ -232,12 +232,12 @@ impl Load {
     }
 
     /// Length of the sending phase if time bounds it: without warm-up for `duration`, with warm-up for stages.
-    pub fn lasts(&self) -> Option<Nanos> {
+    pub fn sending_duration(&self) -> Option<Nanos> {
         self.duration.into_iter().chain(self.shape.end()).min()
     }
 
     /// Latest end of sending, counted from time zero, if measuring begins at `from`.
-    pub fn until(&self, from: Option<Nanos>) -> Option<Nanos> {
+    pub fn sending_end(&self, from: Option<Nanos>) -> Option<Nanos> {
         let by_duration = from.zip(self.duration).map(|(from, duration)| from + duration);
         by_duration.into_iter().chain(self.shape.end()).min()
     }
@@ -256,7 +256,7 @@ impl Load {
 
 impl Load {
     /// A load of this shape without end, warm-up and drain time.
-    pub fn bare(shape: Shape) -> Load {
+    pub fn new(shape: Shape) -> Load {
         Load {
             shape,
             requests: None,
@@ -276,7 +276,7 @@ mod tests {
 
     fn load(shape: Shape, requests: Option<u64>, secs: Option<u64>, warmup: Warmup) -> Load {
         let duration = secs.map(|s| Nanos::from_millis(s * 1000));
-        Load { requests, duration, warmup, ..Load::bare(shape) }
+        Load { requests, duration, warmup, ..Load::new(shape) }
     }
 
     #[test]
@@ -313,18 +313,21 @@ mod tests {
 
     fn staged(arrival: Arrival) -> Shape {
         let stage = |rate, secs: u64| RateStage { rate, span: Nanos::from_millis(secs * 1000) };
-        let ramp = Course::Ramp { from: 1.0, to: 20.0 };
-        Shape::Rates { stages: [stage(Course::Flat(1.0), 30), stage(ramp, 120)].into(), arrival }
+        let ramp = RateProfile::Ramp { from: 1.0, to: 20.0 };
+        Shape::Rates { stages: [stage(RateProfile::Flat(1.0), 30), stage(ramp, 120)].into(), arrival }
     }
 
     #[test]
     fn stages_bound_a_load() {
         let whole = load(staged(Arrival::Constant), None, None, Warmup::Requests(0));
-        assert_eq!((whole.planned(), whole.lasts()), (Some(1290), Some(Nanos::from_millis(150_000))));
+        assert_eq!((whole.planned(), whole.sending_duration()), (Some(1290), Some(Nanos::from_millis(150_000))));
         let cut = load(staged(Arrival::Constant), None, Some(40), Warmup::Span(Nanos::from_millis(10_000)));
         // 30 of the first stage, and 20·1 + 19·20²/240 = 51.67 of the 20 s after it.
-        assert_eq!((cut.planned(), cut.until(Some(Nanos::from_millis(10_000)))), (Some(82), Some(Nanos::from_millis(50_000))));
-        assert_eq!(cut.until(None), Some(Nanos::from_millis(150_000)));
+        assert_eq!(
+            (cut.planned(), cut.sending_end(Some(Nanos::from_millis(10_000)))),
+            (Some(82), Some(Nanos::from_millis(50_000)))
+        );
+        assert_eq!(cut.sending_end(None), Some(Nanos::from_millis(150_000)));
     }
 
     #[test]

@@ -112,7 +112,7 @@ pub struct Batch {
 
 /// The record of a local model in one round.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct LocalPart {
+pub struct LocalRound {
     /// The record of loading.
     pub loaded: Loaded,
     /// The batches, in order.

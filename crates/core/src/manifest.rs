@@ -1,7 +1,7 @@
 //! The run manifest (`manifest.json`): what is recorded of a run besides its requests.
 
-use crate::early_stop::Ending;
-use crate::local::LocalPart;
+use crate::early_stop::EarlyStop;
+use crate::local::LocalRound;
 use crate::search::Part as ProbePart;
 use crate::target::{ServerEnd, Startup};
 use crate::units::Nanos;
@@ -93,7 +93,7 @@ pub struct Part {
     pub cut_short: Option<String>,
     /// Why it was stopped early; an early stop is not an interruption.
     #[serde(default)]
-    pub ending: Option<Ending>,
+    pub ending: Option<EarlyStop>,
     /// Dataset rows skipped by `prompt_tokens` or as unusable.
     pub rows_dropped: u64,
     /// Prompts that the run had sent before, because the dataset was exhausted; a session counts once.
@@ -122,7 +122,7 @@ pub struct Part {
     pub server_end: Option<ServerEnd>,
     /// The record of the local model.
     #[serde(default)]
-    pub local: Option<LocalPart>,
+    pub local: Option<LocalRound>,
     /// Why expected telemetry is missing.
     #[serde(default)]
     pub untold: Vec<String>,

@@ -7,9 +7,9 @@ use std::path::{Path, PathBuf};
 /// File name of a model's configuration.
 pub const CONFIG: &str = "config.json";
 /// File name of weights in a single file.
-pub const WHOLE: &str = "model.safetensors";
+pub const SINGLE_WEIGHTS: &str = "model.safetensors";
 /// File name of the index of weights in several files.
-pub const INDEX: &str = "model.safetensors.index.json";
+pub const WEIGHTS_INDEX: &str = "model.safetensors.index.json";
 
 /// The cache folder: `HF_HUB_CACHE`, `HUGGINGFACE_HUB_CACHE`, or `hub` in `HF_HOME` (default `~/.cache/huggingface`).
 pub fn cache_dir(env: &BTreeMap<String, String>) -> Option<PathBuf> {
@@ -25,7 +25,7 @@ pub fn snapshot(cache: &Path, name: &str) -> Option<PathBuf> {
     let folder = cache.join(format!("models--{}", name.replace('/', "--")));
     let revision = bounds::read_text(&folder.join("refs/main"), bounds::TEXT).ok()?;
     let folder = folder.join("snapshots").join(revision.trim());
-    let complete = folder.join(CONFIG).exists() && (folder.join(WHOLE).exists() || folder.join(INDEX).exists());
+    let complete = folder.join(CONFIG).exists() && (folder.join(SINGLE_WEIGHTS).exists() || folder.join(WEIGHTS_INDEX).exists());
     complete.then_some(folder)
 }
 

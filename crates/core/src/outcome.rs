@@ -111,7 +111,7 @@ impl FailureKind {
     }
 
     /// The failure kind of an HTTP status that is not a success.
-    pub fn of_status(status: u16) -> FailureKind {
+    pub fn from_status(status: u16) -> FailureKind {
         match status {
             300..=399 => FailureKind::Http3xx,
             429 => FailureKind::Http429,
@@ -313,7 +313,7 @@ pub struct Outcome {
 
 impl Outcome {
     /// The value of the `outcome` column: `ok` or the failure's kind.
-    pub fn word(&self) -> &'static str {
+    pub fn outcome_name(&self) -> &'static str {
         match &self.end {
             Ok(_) => "ok",
             Err(failure) => failure.kind.name(),
@@ -336,11 +336,11 @@ mod tests {
 
     #[test]
     fn each_status_has_a_kind() {
-        let kinds = [400, 404, 429, 500, 503, 599].map(FailureKind::of_status).map(FailureKind::name);
+        let kinds = [400, 404, 429, 500, 503, 599].map(FailureKind::from_status).map(FailureKind::name);
         assert_eq!(kinds, ["http_4xx", "http_4xx", "http_429", "http_5xx", "http_5xx", "http_5xx"]);
-        let kinds = [301, 302, 304, 307, 308, 399].map(FailureKind::of_status);
+        let kinds = [301, 302, 304, 307, 308, 399].map(FailureKind::from_status);
         assert_eq!(kinds, [FailureKind::Http3xx; 6]);
-        assert_eq!([101, 600, 999].map(FailureKind::of_status), [FailureKind::Decode; 3]);
+        assert_eq!([101, 600, 999].map(FailureKind::from_status), [FailureKind::Decode; 3]);
     }
 
     #[test]

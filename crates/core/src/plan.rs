@@ -1,10 +1,10 @@
 //! The plan: a compiled scenario as a list of cases, each with the labels of its sweep.
 
-use crate::artifacts::{Bodies, Peer, Store, Track};
+use crate::artifacts::{Bodies, ExportFormat, Store, Trackers};
 use crate::check::Check;
 use crate::dataset::{DatasetSpec, TraceSpec};
 use crate::load::{Load, Warmup};
-use crate::mix::Entry;
+use crate::mix::MixEntry;
 use crate::redact::{DISTINCT, Redactor};
 use crate::request::RequestSpec;
 use crate::search::CapacitySearch;
@@ -74,9 +74,9 @@ pub struct ReportSpec {
     /// Which bodies are stored.
     pub bodies: Bodies,
     /// Result file formats of other tools to write as well.
-    pub compat: Vec<Peer>,
+    pub compat: Vec<ExportFormat>,
     /// Trackers that the run is uploaded to.
-    pub track: Track,
+    pub track: Trackers,
 }
 
 /// A baseline file or run folder.
@@ -111,7 +111,7 @@ pub struct Case {
     /// The prompts; for a mix, those of its first traffic class.
     pub dataset: DatasetSpec,
     /// The traffic classes of a mix; empty: no mix.
-    pub mix: Vec<Entry>,
+    pub mix: Vec<MixEntry>,
     /// The load.
     pub load: Load,
     /// The file of `load.trace`; None: a replay uses the arrivals of the dataset.
@@ -127,7 +127,7 @@ pub const STAGE: &str = "load.stage";
 
 /// One stage of a case: reported as a separate case, but not run separately.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Excerpt {
+pub struct StageSlice {
     /// The stage as a case: id `ID/stage=2`, with its label, load and objectives.
     pub case: Case,
     /// Its requests are those scheduled at or after this …
@@ -138,16 +138,16 @@ pub struct Excerpt {
 
 impl Case {
     /// The stages that send requests, in order. Pauses and stages after the end of `duration` are left out.
-    pub fn stages(&self) -> Vec<Excerpt> {
+    pub fn stages(&self) -> Vec<StageSlice> {
         let start = match self.load.warmup {
             Warmup::Span(span) => Some(span),
             Warmup::Requests(0) => Some(Nanos::ZERO),
             Warmup::Requests(_) => None,
         };
-        let cut = self.load.until(start).unwrap_or_default();
+        let cut = self.load.sending_end(start).unwrap_or_default();
         let reached = self.load.shape.stages().into_iter().enumerate().take_while(|(_, (from, _))| *from < cut);
         reached
-            .filter_map(|(index, (from, until))| Some(Excerpt { case: self.stage(index)?, from, until: until.min(cut) }))
+            .filter_map(|(index, (from, until))| Some(StageSlice { case: self.stage(index)?, from, until: until.min(cut) }))
             .collect()
     }
 
@@ -176,7 +176,7 @@ pub struct Plan {
     /// The cases, in the order in which they run.
     pub cases: Vec<Case>,
     /// Capacity searches. If there are any, the cases are their possible probes and run only on demand.
-    pub quests: Vec<CapacitySearch>,
+    pub searches: Vec<CapacitySearch>,
     /// Number of rounds per case; the rounds of all cases are interleaved.
     pub rounds: u32,
     /// Whether the managed server is restarted before each round after the first.
@@ -200,17 +200,17 @@ pub struct Plan {
 impl Plan {
     /// A redactor for the secrets of this plan.
     pub fn redactor(&self) -> Redactor {
-        Redactor::of_texts(self.secrets.iter().map(Secret::expose), DISTINCT)
+        Redactor::from_texts(self.secrets.iter().map(Secret::expose), DISTINCT)
     }
 
     /// Keeps the cases whose id contains one of these texts, and the searches that have such a case with all their cases.
-    pub fn only(&mut self, texts: &[String]) {
+    pub fn select_cases(&mut self, texts: &[String]) {
         let chosen = |case: &Case| texts.is_empty() || texts.iter().any(|text| case.id.contains(text.as_str()));
-        if self.quests.is_empty() {
+        if self.searches.is_empty() {
             return self.cases.retain(chosen);
         }
         let mut cases = Vec::new();
-        self.quests.retain_mut(|quest| {
+        self.searches.retain_mut(|quest| {
             let own = self.cases.get(quest.first..quest.first + quest.grid.len()).unwrap_or_default();
             quest.first = cases.len();
             let kept = own.iter().any(chosen);

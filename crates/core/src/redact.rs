@@ -1,7 +1,7 @@
 //! Removes secrets from text before it is stored or shown.
 
-use crate::target::{Place, Secret, Target};
-use crate::url_secrets::in_url;
+use crate::target::{Secret, Target, TargetLocation};
+use crate::url_secrets::secrets_in_url;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::collections::BTreeSet;
@@ -42,21 +42,21 @@ pub(crate) struct Hidden {
 impl Redactor {
     /// A redactor for the target's key, header values, URL credentials, and the secrets of the scenario. For a value such as
     /// `Bearer sk-1`, the last word is a secret too.
-    pub fn of(target: &Target) -> Redactor {
+    pub fn for_target(target: &Target) -> Redactor {
         let words = target.secrets().flat_map(|secret| whole_and_last(secret.expose()));
-        let url = match &target.place {
-            Place::Url(url) => Some(url.as_str()),
-            Place::Simulator { .. } | Place::Local(_) => None,
+        let url = match &target.location {
+            TargetLocation::Url(url) => Some(url.as_str()),
+            TargetLocation::Simulator { .. } | TargetLocation::Local(_) => None,
         };
         let urls = url.into_iter().chain(target.metrics.as_ref().map(|page| page.url.as_str()));
-        let in_urls: Vec<String> = urls.flat_map(in_url).collect();
+        let in_urls: Vec<String> = urls.flat_map(secrets_in_url).collect();
         let words = words.chain(in_urls.iter().map(String::as_str));
-        let of_scenario = target.of_scenario.iter().map(Secret::expose);
-        Redactor::of_texts(words, SHORTEST).with(of_scenario, SHORTEST_BY_ORIGIN)
+        let of_scenario = target.scenario_secrets.iter().map(Secret::expose);
+        Redactor::from_texts(words, SHORTEST).with(of_scenario, SHORTEST_BY_ORIGIN)
     }
 
     /// Adds the header values of one request.
-    pub fn and(&self, own: &[(String, String)]) -> Redactor {
+    pub fn with_headers(&self, own: &[(String, String)]) -> Redactor {
         if own.is_empty() {
             return self.clone();
         }
@@ -64,12 +64,12 @@ impl Redactor {
     }
 
     /// Adds the values of command-line flags.
-    pub fn behind(&self, flags: &[(String, String)]) -> Redactor {
+    pub fn with_flags(&self, flags: &[(String, String)]) -> Redactor {
         self.clone().with(flags.iter().flat_map(|(_, value)| whole_and_last(value)), SHORTEST)
     }
 
     /// A redactor for these secrets, except those shorter than `shortest`.
-    pub fn of_texts<'a>(texts: impl Iterator<Item = &'a str>, shortest: usize) -> Redactor {
+    pub fn from_texts<'a>(texts: impl Iterator<Item = &'a str>, shortest: usize) -> Redactor {
         Redactor::default().with(texts, shortest)
     }
 
@@ -80,13 +80,13 @@ impl Redactor {
     }
 
     /// Adds the secrets of another redactor.
-    pub fn joined(mut self, other: Redactor) -> Redactor {
+    pub fn merge(mut self, other: Redactor) -> Redactor {
         self.secrets.extend(other.secrets);
         self.and_spelled(std::iter::empty())
     }
 
     /// Adds every secret in the encoding `spell`.
-    pub fn spelled(self, spell: impl Fn(&str) -> String) -> Redactor {
+    pub fn with_encoding(self, spell: impl Fn(&str) -> String) -> Redactor {
         let more: Vec<_> = self.secrets.iter().map(|own| (spell(own.secret.expose()), own.shortest)).collect();
         self.and_spelled(more.into_iter())
     }
@@ -103,7 +103,7 @@ impl Redactor {
     }
 
     /// Removes the secrets, and a secret's prefix at the end of a truncated text.
-    pub fn clean(&self, text: &str) -> String {
+    pub fn redact_truncated(&self, text: &str) -> String {
         let clean = self.secrets.iter().fold(text.to_owned(), |text, hidden| hidden.strike(text));
         match self.secrets.iter().filter_map(|hidden| hidden.cut_at_the_end(&clean)).min() {
             Some(start) => clean[..start].to_owned() + REDACTED,
@@ -112,14 +112,14 @@ impl Redactor {
     }
 
     /// Removes the secrets from a text that is not truncated.
-    pub fn strike(&self, text: String) -> String {
+    pub fn redact(&self, text: String) -> String {
         self.secrets.iter().fold(text, |text, hidden| hidden.strike(text))
     }
 
     /// Removes the secrets from every string of a value.
-    pub fn clean_all<T: Serialize + DeserializeOwned>(&self, data: T) -> T {
+    pub fn redact_value<T: Serialize + DeserializeOwned>(&self, data: T) -> T {
         let Some(text) = serde_json::to_string(&data).ok().filter(|_| !self.secrets.is_empty()) else { return data };
-        let clean = self.clean_json(&text);
+        let clean = self.redact_json(&text);
         match serde_json::from_str(&clean) {
             _ if clean == text => data,
             Ok(clean) => clean,
@@ -130,7 +130,7 @@ impl Redactor {
 
     /// Removes the secrets from the string values of a JSON text. Numbers, keys and punctuation are unchanged, so that it still
     /// parses.
-    pub fn clean_json(&self, text: &str) -> String {
+    pub fn redact_json(&self, text: &str) -> String {
         if self.secrets.is_empty() {
             return text.to_owned();
         }
@@ -140,7 +140,7 @@ impl Redactor {
             let (inside, after) = string.split_at(end_of_string(string));
             let key = after.strip_prefix('"').unwrap_or_default().trim_start().starts_with(':');
             out += before;
-            out += &if key { inside.to_owned() } else { self.strike(inside.to_owned()) };
+            out += &if key { inside.to_owned() } else { self.redact(inside.to_owned()) };
             let quote = after.len().min(1);
             out += &after[..quote];
             rest = &after[quote..];
@@ -149,12 +149,12 @@ impl Redactor {
     }
 
     /// Removes the secrets from a file, by its extension; None if it contains none, or is not text.
-    pub fn clean_file(&self, name: &str, bytes: &[u8]) -> Option<String> {
+    pub fn redact_file(&self, name: &str, bytes: &[u8]) -> Option<String> {
         let end = name.rsplit('.').next().unwrap_or_default();
         let text = std::str::from_utf8(bytes).ok().filter(|_| !self.secrets.is_empty())?;
         let clean = match end {
-            "json" | "jsonl" => self.clean_json(text),
-            "md" | "html" | "csv" | "tsv" | "xml" | "svg" | "txt" | "log" | "hlog" => self.strike(text.to_owned()),
+            "json" | "jsonl" => self.redact_json(text),
+            "md" | "html" | "csv" | "tsv" | "xml" | "svg" | "txt" | "log" | "hlog" => self.redact(text.to_owned()),
             _ => return None,
         };
         (clean != text).then_some(clean)
@@ -271,7 +271,7 @@ impl Hidden {
     /// Removes the secret from every string of a value, unless the result would no longer deserialize.
     fn strike_all<T: Serialize + DeserializeOwned>(&self, data: T) -> T {
         let only = Redactor { secrets: vec![self.clone()] };
-        let clean = serde_json::to_string(&data).ok().and_then(|text| serde_json::from_str(&only.clean_json(&text)).ok());
+        let clean = serde_json::to_string(&data).ok().and_then(|text| serde_json::from_str(&only.redact_json(&text)).ok());
         clean.unwrap_or(data)
     }
 
@@ -294,37 +294,40 @@ mod tests {
     use super::*;
 
     fn of_words(words: &[&str]) -> Redactor {
-        Redactor::of_texts(words.iter().copied(), SHORTEST)
+        Redactor::from_texts(words.iter().copied(), SHORTEST)
     }
 
     #[test]
     fn long_header_values_of_a_request_are_removed() {
         let own = [("authorization", "Bearer recorded-key"), ("x-a", "1234567"), ("x-b", "12345678"), ("x-c", "some other word")];
         let own = own.map(|(name, value)| (name.to_owned(), value.to_owned()));
-        let redactor = of_words(&["sk-123"]).and(&own);
+        let redactor = of_words(&["sk-123"]).with_headers(&own);
         let said = "recorded-key (Bearer recorded-key), 1234567, 12345678, word, some other word, sk-123";
-        assert_eq!(redactor.clean(said), "[redacted] ([redacted]), 1234567, [redacted], word, [redacted], [redacted]");
-        assert_eq!(redactor.clean("cut recorded"), "cut [redacted]");
-        assert_eq!(redactor.clean("cut recorde"), "cut recorde");
-        assert_eq!(of_words(&["sk-123"]).and(&[]).secrets, of_words(&["sk-123"]).secrets);
+        assert_eq!(redactor.redact_truncated(said), "[redacted] ([redacted]), 1234567, [redacted], word, [redacted], [redacted]");
+        assert_eq!(redactor.redact_truncated("cut recorded"), "cut [redacted]");
+        assert_eq!(redactor.redact_truncated("cut recorde"), "cut recorde");
+        assert_eq!(of_words(&["sk-123"]).with_headers(&[]).secrets, of_words(&["sk-123"]).secrets);
     }
 
     fn of(words: &[&str]) -> Redactor {
-        Redactor::of_texts(words.iter().copied(), 4)
+        Redactor::from_texts(words.iter().copied(), 4)
     }
 
     #[test]
     fn a_key_that_was_cut_is_removed_too() {
         let redactor = of(&["sk-12345678"]);
-        assert_eq!(redactor.clean("bad key sk-12345"), "bad key [redacted]");
-        assert_eq!(redactor.clean("bad key sk-"), "bad key sk-");
-        assert_eq!(redactor.clean("sk-12345 is bad"), "sk-12345 is bad");
+        assert_eq!(redactor.redact_truncated("bad key sk-12345"), "bad key [redacted]");
+        assert_eq!(redactor.redact_truncated("bad key sk-"), "bad key sk-");
+        assert_eq!(redactor.redact_truncated("sk-12345 is bad"), "sk-12345 is bad");
     }
 
     #[test]
     fn an_echoed_key_is_removed() {
         let redactor = of(&["sk-123", "Bearer sk-123"]);
-        assert_eq!(redactor.clean("Incorrect API key: sk-123 (Bearer sk-123)"), "Incorrect API key: [redacted] ([redacted])");
+        assert_eq!(
+            redactor.redact_truncated("Incorrect API key: sk-123 (Bearer sk-123)"),
+            "Incorrect API key: [redacted] ([redacted])"
+        );
     }
 
     #[test]
@@ -339,30 +342,36 @@ mod tests {
             "a%2Fb%22c%3Cd%26e%27f%20g",
             "a%2fb%22c%3cd%26e%27f%20g",
         ] {
-            assert_eq!(redactor.clean(&format!("x {spelled} y")), "x [redacted] y");
+            assert_eq!(redactor.redact_truncated(&format!("x {spelled} y")), "x [redacted] y");
         }
-        assert_eq!(of(&["open%20sesame"]).clean("open sesame"), "[redacted]");
-        assert_eq!(of(&["a_b_cd"]).spelled(|text| text.replace('_', "\\_")).clean("a\\_b\\_cd a_b_cd"), "[redacted] [redacted]");
+        assert_eq!(of(&["open%20sesame"]).redact_truncated("open sesame"), "[redacted]");
+        assert_eq!(
+            of(&["a_b_cd"]).with_encoding(|text| text.replace('_', "\\_")).redact_truncated("a\\_b\\_cd a_b_cd"),
+            "[redacted] [redacted]"
+        );
     }
 
     #[test]
     fn json_stays_json() {
         let redactor = of(&["12345678", "key-of-mine"]);
         let text = r#"{"key-of-mine": 12345678, "a": "12345678", "b\"": ["say \"key-of-mine\"", "x"]}"#;
-        let clean = redactor.clean_json(text);
+        let clean = redactor.redact_json(text);
         assert_eq!(clean, r#"{"key-of-mine": 12345678, "a": "[redacted]", "b\"": ["say \"[redacted]\"", "x"]}"#);
         serde_json::from_str::<serde_json::Value>(&clean).unwrap();
-        assert_eq!(redactor.clean_file("a.json", text.as_bytes()), Some(clean));
-        assert_eq!(redactor.clean_file("a.png", b"key-of-mine"), None);
-        assert_eq!(redactor.clean("0.12345678 912345678 12345678, 12345678"), "0.12345678 912345678 [redacted], [redacted]");
+        assert_eq!(redactor.redact_file("a.json", text.as_bytes()), Some(clean));
+        assert_eq!(redactor.redact_file("a.png", b"key-of-mine"), None);
+        assert_eq!(
+            redactor.redact_truncated("0.12345678 912345678 12345678, 12345678"),
+            "0.12345678 912345678 [redacted], [redacted]"
+        );
     }
 
     #[test]
     fn only_texts_that_may_be_cut_lose_the_beginning_of_a_secret() {
         let redactor = of(&["gpt-4o-mini bench"]);
         let text = r#"{"case": "model=gpt-4o-mini", "said": "gpt-4o-mini bench"}"#;
-        assert_eq!(redactor.clean_json(text), r#"{"case": "model=gpt-4o-mini", "said": "[redacted]"}"#);
-        assert_eq!(redactor.clean_file("a.md", b"model=gpt-4o-mini"), None);
+        assert_eq!(redactor.redact_json(text), r#"{"case": "model=gpt-4o-mini", "said": "[redacted]"}"#);
+        assert_eq!(redactor.redact_file("a.md", b"model=gpt-4o-mini"), None);
     }
 
     #[test]
@@ -373,7 +382,7 @@ mod tests {
         }
         let redactor = of(&["Inconclusive", "key-of-mine"]);
         let data = (Word::Inconclusive, "key-of-mine".to_owned());
-        assert_eq!(redactor.clean_all(data), (Word::Inconclusive, "[redacted]".to_owned()));
+        assert_eq!(redactor.redact_value(data), (Word::Inconclusive, "[redacted]".to_owned()));
     }
 
     #[test]
@@ -384,10 +393,10 @@ mod tests {
             (r#"{"a" : 12345678 }"#, r#"{"a" : "[redacted]" }"#),
             (r#"{"a":"12345678"}"#, r#"{"a":"[redacted]"}"#),
         ] {
-            assert_eq!(redactor.clean(body), clean);
+            assert_eq!(redactor.redact_truncated(body), clean);
         }
-        assert_eq!(redactor.clean(r#"{"a":"\"b\":12345678,"}"#), r#"{"a":"\"b\":[redacted],"}"#);
-        assert_eq!(redactor.clean("it is: 12345678, no"), "it is: [redacted], no");
+        assert_eq!(redactor.redact_truncated(r#"{"a":"\"b\":12345678,"}"#), r#"{"a":"\"b\":[redacted],"}"#);
+        assert_eq!(redactor.redact_truncated("it is: 12345678, no"), "it is: [redacted], no");
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use crate::check::{Ruling, Verdict};
 use crate::early_stop::{Aborted, Saturated};
-use crate::local::LocalPart;
+use crate::local::LocalRound;
 use crate::manifest::Manifest;
 use crate::metric::Metric;
 use crate::outcome::FailureKind;
@@ -201,7 +201,7 @@ pub struct SpeedRow {
     /// Peak memory over the batches of this length, bytes; None if unknown.
     pub memory: Option<u64>,
     /// `memory` is that of the device, not of this process.
-    pub of_device: bool,
+    pub device_memory: bool,
 }
 
 /// The initial part of an open loop that was not measured, over all rounds.
@@ -241,7 +241,7 @@ pub struct CaseReport {
     /// Its groups: traffic classes of its mix, and groups of its dataset.
     pub groups: Vec<GroupReport>,
     /// Variation between and within its rounds, per metric.
-    pub repeats: Vec<Repeat>,
+    pub repeats: Vec<RoundVariance>,
     /// Source of the output token counts; None if no request succeeded.
     pub token_source: Option<TokenSource>,
     /// Prompt lengths as requested and as counted by the server; None if one of them is unknown.
@@ -271,11 +271,11 @@ pub struct CaseReport {
     /// Unexpected exits of the managed server, with the round.
     pub server_ends: Vec<(u32, ServerEnd)>,
     /// Records of the local model, by round.
-    pub local: Vec<LocalPart>,
+    pub local: Vec<LocalRound>,
     /// Results of a `speed_benchmark`, by prompt length; empty for other datasets.
     pub speed: Vec<SpeedRow>,
     /// Data of further charts.
-    pub pictures: Pictures,
+    pub chart_data: ChartData,
     /// Notes on missing or uncertain values.
     pub notes: Vec<String>,
 }
@@ -293,7 +293,7 @@ impl CaseReport {
     }
 
     /// Set if the dataset was exhausted before the planned number of requests.
-    pub fn unreached(&self) -> Option<DatasetEnd> {
+    pub fn dataset_shortfall(&self) -> Option<DatasetEnd> {
         self.dataset_end.filter(|end| end.planned.is_some())
     }
 }
@@ -349,7 +349,7 @@ pub struct Change {
 
 /// Variation of one metric between and within the rounds of a case.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Repeat {
+pub struct RoundVariance {
     /// The metric: the mean of a per-request metric, or a case-level metric.
     pub metric: Metric,
     /// The value of each round, in order and in the metric's unit; None for a round without it.
@@ -369,7 +369,7 @@ pub struct Repeat {
     pub effective_n: Option<f64>,
 }
 
-impl Repeat {
+impl RoundVariance {
     /// Maximum p-value of a reported trend between rounds. Five rounds in order have p = 1/60; four can never
     /// be significant.
     pub const MAX_ROUND_P_VALUE: f64 = 0.02;
@@ -382,46 +382,47 @@ impl Repeat {
     pub const FEW: (f64, u64) = (0.5, 200);
 
     /// The trend between rounds, if it is to be reported.
-    pub fn drifts(&self) -> Option<Change> {
-        self.over_rounds.filter(|change| change.is_reported(Repeat::MAX_ROUND_P_VALUE))
+    pub fn reported_round_trend(&self) -> Option<Change> {
+        self.over_rounds.filter(|change| change.is_reported(RoundVariance::MAX_ROUND_P_VALUE))
     }
 
     /// The trend within the rounds, if it is to be reported.
-    pub fn creeps(&self) -> Option<Change> {
-        self.over_time.filter(|change| change.is_reported(Repeat::MAX_TIME_P_VALUE))
+    pub fn reported_time_trend(&self) -> Option<Change> {
+        self.over_time.filter(|change| change.is_reported(RoundVariance::MAX_TIME_P_VALUE))
     }
 
     /// The effective sample size, if it is to be reported.
-    pub fn few(&self) -> Option<f64> {
-        self.effective_n.filter(|effective_n| self.n >= Repeat::FEW.1 && *effective_n < Repeat::FEW.0 * self.n as f64)
+    pub fn reported_effective_n(&self) -> Option<f64> {
+        self.effective_n
+            .filter(|effective_n| self.n >= RoundVariance::FEW.1 && *effective_n < RoundVariance::FEW.0 * self.n as f64)
     }
 }
 
 impl Change {
     fn is_reported(&self, max_p_value: f64) -> bool {
-        self.p_value <= max_p_value && self.share.abs() >= Repeat::LEAST
+        self.p_value <= max_p_value && self.share.abs() >= RoundVariance::LEAST
     }
 }
 
 /// Data of the charts of one case, over measured requests. Its size is bounded, independent of the number of requests.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Pictures {
+pub struct ChartData {
     /// Percentile plots of TTFT, ITL, TPOT, NTPOT and E2E over ok requests: `(share, quantile)`, shares 0..1 denser towards 1,
     /// quantiles by nearest rank; the last point is the maximum at `1 - 1/n`.
     pub spectra: BTreeMap<Metric, Series>,
     /// E2E latencies of ok requests over their scheduled time, first round.
-    pub heat: Option<Heat>,
+    pub heat: Option<HeatMap>,
     /// Gaps between tokens by output position, ascending.
-    pub by_token: Vec<Band>,
+    pub by_token: Vec<QuantileBand>,
     /// `(prompt tokens, service TTFT in ms)` of ok requests, an even selection of at most a few thousand.
     pub prefill: Series,
     /// Request timeline, in scheduled order: an even selection of at most a few hundred requests.
-    pub waterfall: Vec<Bar>,
+    pub waterfall: Vec<TimelineBar>,
 }
 
 /// A heat map: a latency histogram per time interval.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Heat {
+pub struct HeatMap {
     /// Column edges, seconds since the start of the round, ascending; one more than columns.
     pub times: Vec<f64>,
     /// Row edges in milliseconds, ascending, evenly spaced on a logarithmic scale; one more than rows.
@@ -432,7 +433,7 @@ pub struct Heat {
 
 /// Quantiles of the values in one interval of an axis.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Band {
+pub struct QuantileBand {
     /// First output position; tokens are counted from 1, so the first gap is that before token 2.
     pub from: f64,
     /// Last output position, inclusive.
@@ -449,7 +450,7 @@ pub struct Band {
 
 /// One request of the timeline; times in seconds since the start of its round.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Bar {
+pub struct TimelineBar {
     /// Request number.
     pub seq: u64,
     /// Turn, from 0.

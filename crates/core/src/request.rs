@@ -121,12 +121,12 @@ pub struct Cancel {
     /// Share of cancelled requests, 0..=1.
     pub share: f64,
     /// When requests are cancelled.
-    pub when: Departure,
+    pub when: CancelWhen,
 }
 
 /// When requests are cancelled by the client.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Departure {
+pub enum CancelWhen {
     /// After this time since sending.
     After(Wait),
     /// After this number of token events.
@@ -135,7 +135,7 @@ pub enum Departure {
 
 /// When one request is cancelled by the client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Leave {
+pub enum ClientCancel {
     /// After this time since sending.
     After(Nanos),
     /// After this number of token events.
@@ -165,7 +165,7 @@ pub struct RequestSpec {
 
 /// A rendered request, ready to be sent at its scheduled time.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Call {
+pub struct PreparedRequest {
     /// Request number in the case, warm-up included.
     pub seq: u64,
     /// Turn in the session, from 0.
@@ -197,10 +197,10 @@ pub struct Call {
     /// The count is by the built-in approximate tokenizer.
     pub approximate: bool,
     /// When the client cancels it; None: never.
-    pub leave: Option<Leave>,
+    pub cancel: Option<ClientCancel>,
 }
 
-impl Call {
+impl PreparedRequest {
     /// The initial outcome, before anything has happened.
     pub fn outcome(&self, phase: Phase) -> Outcome {
         Outcome {
@@ -234,7 +234,7 @@ impl Call {
 ///
 /// None if the row has no such number, or the distribution is undefined (a negative or non-finite deviation, a lognormal mean
 /// that is not positive, an empty range).
-pub fn draw(quantity: &Quantity, fields: &Map<String, Value>, rng: &mut impl Rng) -> Option<u64> {
+pub fn sample_length(quantity: &Quantity, fields: &Map<String, Value>, rng: &mut impl Rng) -> Option<u64> {
     match *quantity {
         Quantity::Fixed(n) => Some(n),
         Quantity::Uniform { low, high } => (low <= high).then(|| rng.random_range(low..=high)),
@@ -267,7 +267,7 @@ mod tests {
 
     fn sample_many(quantity: Quantity) -> Vec<f64> {
         let mut rng = ChaCha8Rng::seed_from_u64(7);
-        (0..20_000).map(|_| draw(&quantity, &Map::new(), &mut rng).unwrap() as f64).collect()
+        (0..20_000).map(|_| sample_length(&quantity, &Map::new(), &mut rng).unwrap() as f64).collect()
     }
 
     fn moments(values: &[f64]) -> (f64, f64) {
@@ -301,7 +301,7 @@ mod tests {
     fn a_length_comes_from_the_row_or_is_none() {
         let row = serde_json::json!({ "output_tokens": 12, "half": 2.5, "text": "9", "minus": -1 });
         let fields = row.as_object().unwrap();
-        let length = |name: &str| draw(&Quantity::Item(name.into()), fields, &mut ChaCha8Rng::seed_from_u64(1));
+        let length = |name: &str| sample_length(&Quantity::Item(name.into()), fields, &mut ChaCha8Rng::seed_from_u64(1));
         assert_eq!(["output_tokens", "half", "text", "minus", "gone"].map(length), [Some(12), Some(3), None, None, None]);
     }
 
@@ -314,7 +314,7 @@ mod tests {
             Quantity::Lognormal { mean: 5.0, sd: -1.0 },
         ];
         for quantity in impossible {
-            assert_eq!(draw(&quantity, &Map::new(), &mut ChaCha8Rng::seed_from_u64(1)), None, "{quantity:?}");
+            assert_eq!(sample_length(&quantity, &Map::new(), &mut ChaCha8Rng::seed_from_u64(1)), None, "{quantity:?}");
         }
     }
 }

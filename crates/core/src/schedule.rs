@@ -5,7 +5,7 @@ use crate::load::{Load, Shape, Warmup};
 use crate::outcome::Phase;
 use crate::plan::Case;
 use crate::schedule::arrival::Arrivals;
-use crate::schedule::mix::Merged;
+use crate::schedule::mix::MergedArrivals;
 use crate::schedule::rates::Staged;
 use crate::seed::Seed;
 use crate::units::Nanos;
@@ -19,14 +19,9 @@ pub mod rates;
 pub mod search;
 pub mod users;
 
-// Former module paths, until every crate uses the new ones.
-pub use crate::schedule as due;
-pub use delays as backoff;
-pub use delays as wait;
-
 /// One scheduled request of an open loop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Due {
+pub struct ScheduledRequest {
     /// Request number, from 0, warm-up included.
     pub seq: u64,
     /// Scheduled send time.
@@ -62,11 +57,11 @@ impl Schedule {
     }
 
     /// The schedule of a case: that of its load, or the merged schedules of its traffic classes.
-    pub fn of(case: &Case, seed: Seed, logged: Option<&Arc<[Nanos]>>) -> Option<Schedule> {
+    pub fn for_case(case: &Case, seed: Seed, logged: Option<&Arc<[Nanos]>>) -> Option<Schedule> {
         let plain = Schedule::new(&case.load, seed, logged)?;
-        match (&case.load.shape, case.rates()) {
+        match (&case.load.shape, case.entry_rates()) {
             (Shape::Open { arrival, .. }, Some(rates)) => {
-                Some(Schedule { arrivals: Box::new(Merged::new(&rates, *arrival, seed)), ..plain })
+                Some(Schedule { arrivals: Box::new(MergedArrivals::new(&rates, *arrival, seed)), ..plain })
             }
             _ => Some(plain),
         }
@@ -93,9 +88,9 @@ fn replay(logged: Arc<[Nanos]>, speed: f64) -> impl Iterator<Item = Nanos> + Sen
 }
 
 impl Iterator for Schedule {
-    type Item = Due;
+    type Item = ScheduledRequest;
 
-    fn next(&mut self) -> Option<Due> {
+    fn next(&mut self) -> Option<ScheduledRequest> {
         let (at, entry) = self.arrivals.next()?;
         let phase = match self.load.warmup {
             Warmup::Requests(n) if self.seq < n => Phase::Warmup,
@@ -114,7 +109,7 @@ impl Iterator for Schedule {
                 return None;
             }
         }
-        let due = Due { seq: self.seq, at, phase, entry };
+        let due = ScheduledRequest { seq: self.seq, at, phase, entry };
         self.seq += 1;
         Some(due)
     }
@@ -128,11 +123,11 @@ mod tests {
     fn load(requests: Option<u64>, millis: Option<u64>, warmup: Warmup) -> Load {
         let shape = Shape::Open { rate: 10.0, arrival: Arrival::Constant };
         let duration = millis.map(Nanos::from_millis);
-        Load { requests, duration, warmup, ..Load::bare(shape) }
+        Load { requests, duration, warmup, ..Load::new(shape) }
     }
 
     fn count(load: &Load) -> (usize, usize) {
-        let due: Vec<Due> = Schedule::new(load, Seed(1), None).unwrap().collect();
+        let due: Vec<ScheduledRequest> = Schedule::new(load, Seed(1), None).unwrap().collect();
         assert!(due.iter().enumerate().all(|(i, due)| due.seq == i as u64));
         let warm = due.iter().filter(|due| due.phase == Phase::Warmup).count();
         (warm, due.len() - warm)

@@ -28,7 +28,7 @@ pub struct SearchSpec {
     /// The first value to probe, within the range.
     pub start: f64,
     /// Probe integers only.
-    pub whole: bool,
+    pub integer: bool,
     /// Required relative precision of the result.
     pub precision: f64,
     /// Number of confirming probes at the result.
@@ -67,7 +67,7 @@ impl SearchSpec {
     }
 
     fn rounded(&self, value: f64, step: f64) -> f64 {
-        if self.whole {
+        if self.integer {
             return value.round();
         }
         let digits = (SPARE_DIGITS - step.log10()).ceil();
@@ -112,7 +112,7 @@ pub struct Part {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Evidence {
     /// Probability that the load passes, 0..=1.
-    pub holds: f64,
+    pub pass_probability: f64,
     /// Number of measured requests.
     pub requests: u64,
     /// Goodput in requests per second, and its standard error; never NaN.
@@ -154,18 +154,18 @@ pub struct Finding {
     /// Where the result lies in the search range.
     pub extent: Extent,
     /// Whether the search converged: the interval is within the precision and the result was confirmed.
-    pub settled: bool,
+    pub converged: bool,
     /// Number of probes that confirmed the result.
     pub confirmed: u32,
     /// A load that fails and a larger one that passes, both significantly: the server is not monotone, and there are several
     /// pass/fail boundaries.
-    pub contrary: Option<(f64, f64)>,
+    pub non_monotone: Option<(f64, f64)>,
 }
 
 impl Finding {
     /// Whether the probes are consistent with a single pass/fail boundary.
     pub fn monotone(&self) -> bool {
-        self.contrary.is_none()
+        self.non_monotone.is_none()
     }
 }
 
@@ -194,11 +194,11 @@ pub struct ProbeReport {
     /// The phase of the search.
     pub purpose: Purpose,
     /// Probability that the load passes, by this probe alone, 0..=1; None if its self-audit failed.
-    pub holds: Option<f64>,
+    pub pass_probability: Option<f64>,
     /// Number of measured requests.
     pub requests: u64,
     /// Stopped early for futility.
-    pub hopeless: bool,
+    pub futile: bool,
     /// Verdicts on its requests alone.
     pub verdicts: Vec<Verdict>,
     /// Mean decode tokens per second of one user; None if no reply had several tokens.
@@ -231,7 +231,7 @@ mod tests {
     fn spec(low: f64, high: f64, start: f64, whole: bool) -> SearchSpec {
         let vary = "load.rate".to_owned();
         let (goal, drain) = (Goal::Slo, Nanos::ZERO);
-        SearchSpec { vary, low, high, start, whole, precision: 0.05, confirm: 2, goal, drain }
+        SearchSpec { vary, low, high, start, integer: whole, precision: 0.05, confirm: 2, goal, drain }
     }
 
     #[test]

@@ -15,7 +15,7 @@ use std::fmt;
 
 /// The rate within a stage, in arrivals per second, never negative.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Course {
+pub enum RateProfile {
     /// Constant.
     Flat(f64),
     /// Linear.
@@ -40,7 +40,7 @@ pub enum Course {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct RateStage {
     /// Rate.
-    pub rate: Course,
+    pub rate: RateProfile,
     /// Length, above zero.
     pub span: Nanos,
 }
@@ -61,9 +61,9 @@ impl RateStage {
     pub fn area(&self, seconds: f64) -> f64 {
         let (t, d) = (seconds.clamp(0.0, self.span.secs()), self.span.secs());
         match self.rate {
-            Course::Flat(rate) => rate * t,
-            Course::Ramp { from, to } => from * t + (to - from) * t * t / (2.0 * d),
-            Course::Sine { mean, amplitude, period } => {
+            RateProfile::Flat(rate) => rate * t,
+            RateProfile::Ramp { from, to } => from * t + (to - from) * t * t / (2.0 * d),
+            RateProfile::Sine { mean, amplitude, period } => {
                 let p = period.secs();
                 mean * t + amplitude * p / TAU * (1.0 - (TAU * t / p).cos())
             }
@@ -90,9 +90,9 @@ impl fmt::Display for RateStage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let span = HumanSpan(self.span);
         match self.rate {
-            Course::Flat(rate) => write!(f, "{}/s for {span}", six_digits(rate)),
-            Course::Ramp { from, to } => write!(f, "{}/s → {}/s over {span}", six_digits(from), six_digits(to)),
-            Course::Sine { mean, amplitude, period } => {
+            RateProfile::Flat(rate) => write!(f, "{}/s for {span}", six_digits(rate)),
+            RateProfile::Ramp { from, to } => write!(f, "{}/s → {}/s over {span}", six_digits(from), six_digits(to)),
+            RateProfile::Sine { mean, amplitude, period } => {
                 write!(f, "{}/s ± {}/s every {} for {span}", six_digits(mean), six_digits(amplitude), HumanSpan(period))
             }
         }
@@ -137,28 +137,28 @@ pub(super) fn six_digits(rate: f64) -> f64 {
 mod tests {
     use super::*;
 
-    fn stage(rate: Course, secs: u64) -> RateStage {
+    fn stage(rate: RateProfile, secs: u64) -> RateStage {
         RateStage { rate, span: Nanos::from_millis(secs * 1000) }
     }
 
     #[test]
     fn areas_are_those_of_the_table() {
-        let ramp = stage(Course::Ramp { from: 1.0, to: 20.0 }, 120);
+        let ramp = stage(RateProfile::Ramp { from: 1.0, to: 20.0 }, 120);
         assert_eq!((ramp.total(), ramp.area(60.0), ramp.area(999.0)), (1260.0, 345.0, 1260.0));
-        let sine = stage(Course::Sine { mean: 10.0, amplitude: 5.0, period: Nanos::from_millis(30_000) }, 120);
+        let sine = stage(RateProfile::Sine { mean: 10.0, amplitude: 5.0, period: Nanos::from_millis(30_000) }, 120);
         assert!((sine.total() - 1200.0).abs() < 1e-9, "whole waves have the mean's area: {}", sine.total());
         let half = 150.0 + 5.0 * 30.0 / TAU * 2.0;
         assert!((sine.area(15.0) - half).abs() < 1e-9);
-        assert_eq!(stage(Course::Flat(0.0), 9).total(), 0.0);
+        assert_eq!(stage(RateProfile::Flat(0.0), 9).total(), 0.0);
     }
 
     #[test]
     fn stages_print_as_text() {
-        let sine = Course::Sine { mean: 10.0, amplitude: 5.0, period: Nanos::from_millis(500) };
-        assert_eq!(stage(Course::Ramp { from: 1.0, to: 20.0 }, 120).to_string(), "1/s → 20/s over 2 min");
-        assert_eq!(stage(Course::Flat(100.0 / 60.0), 90).to_string(), "1.66667/s for 90 s");
+        let sine = RateProfile::Sine { mean: 10.0, amplitude: 5.0, period: Nanos::from_millis(500) };
+        assert_eq!(stage(RateProfile::Ramp { from: 1.0, to: 20.0 }, 120).to_string(), "1/s → 20/s over 2 min");
+        assert_eq!(stage(RateProfile::Flat(100.0 / 60.0), 90).to_string(), "1.66667/s for 90 s");
         assert_eq!(stage(sine, 61).to_string(), "10/s ± 5/s every 500 ms for 61 s");
-        assert_eq!(stage(Course::Ramp { from: 0.0, to: 0.5 }, 1).to_string(), "0/s → 0.5/s over 1 s");
+        assert_eq!(stage(RateProfile::Ramp { from: 0.0, to: 0.5 }, 1).to_string(), "0/s → 0.5/s over 1 s");
         let users = |from, to| UserStage { from, to, span: Nanos::from_millis(1500) }.to_string();
         assert_eq!((users(4, 64), users(4, 4)), ("4 → 64 over 1.5 s".into(), "4 for 1.5 s".into()));
     }

@@ -11,7 +11,3 @@ pub mod quantile_bound;
 pub mod sequential;
 pub mod share;
 pub mod trend;
-
-// Former module paths, until every crate uses the new ones.
-pub use crate::request as length_distribution;
-pub use trend as knee;

@@ -33,7 +33,7 @@ impl fmt::Debug for Secret {
 
 /// Where the requests of a case go.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Place {
+pub enum TargetLocation {
     /// A running server, by the URL that requests are posted to.
     Url(String),
     /// The built-in simulator, started for the run on a loopback port.
@@ -129,7 +129,7 @@ pub struct Target {
     /// The API.
     pub api: Api,
     /// Where requests go.
-    pub place: Place,
+    pub location: TargetLocation,
     /// The requested models; never empty.
     pub models: Vec<ModelShare>,
     /// Sent as `Authorization: Bearer …`.
@@ -157,7 +157,7 @@ pub struct Target {
     /// Peak performance of its hardware.
     pub hardware: Option<Hardware>,
     /// All secrets of the scenario, for redaction only.
-    pub of_scenario: Arc<[Secret]>,
+    pub scenario_secrets: Arc<[Secret]>,
 }
 
 impl Target {

@@ -100,7 +100,7 @@ impl Source {
 /// buckets, labelled `le=BOUND` in the signal's unit (the last is `le=+Inf`), with `sum` and `count`; some sources only have
 /// these two. A value without a common name has the source's name and labels, and is stored when it changes.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Reading {
+pub struct TelemetrySample {
     /// Sample time, nanoseconds since the round's time zero; negative: before it.
     pub at_ns: i64,
     /// Source.
@@ -117,13 +117,13 @@ pub struct Reading {
 
 /// All samples of one round of one case, in order.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Recorded {
+pub struct TelemetryRecord {
     /// Case id.
     pub case: String,
     /// Round, from 0.
     pub round: u32,
     /// The samples.
-    pub readings: Vec<Reading>,
+    pub readings: Vec<TelemetrySample>,
 }
 
 /// Statistics of one signal over the measured windows of a case, in the signal's unit.
@@ -147,7 +147,7 @@ pub struct SignalStat {
 
 /// A statistic, or a bound of it.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Seen {
+pub enum StatValue {
     /// The value.
     Value(f64),
     /// An upper bound: the value lies in the first bucket of a histogram.
@@ -156,28 +156,28 @@ pub enum Seen {
     AtLeast(f64),
 }
 
-impl Seen {
+impl StatValue {
     /// The value, unless it is a bound.
     pub fn value(self) -> Option<f64> {
         match self {
-            Seen::Value(value) => Some(value),
-            Seen::AtMost(_) | Seen::AtLeast(_) => None,
+            StatValue::Value(value) => Some(value),
+            StatValue::AtMost(_) | StatValue::AtLeast(_) => None,
         }
     }
 
     /// The value or the bound.
     pub fn number(self) -> f64 {
         match self {
-            Seen::Value(number) | Seen::AtMost(number) | Seen::AtLeast(number) => number,
+            StatValue::Value(number) | StatValue::AtMost(number) | StatValue::AtLeast(number) => number,
         }
     }
 
     /// The sign before the number: nothing, `≤ ` or `≥ `.
     pub fn sign(self) -> &'static str {
         match self {
-            Seen::Value(_) => "",
-            Seen::AtMost(_) => "≤ ",
-            Seen::AtLeast(_) => "≥ ",
+            StatValue::Value(_) => "",
+            StatValue::AtMost(_) => "≤ ",
+            StatValue::AtLeast(_) => "≥ ",
         }
     }
 }
@@ -186,14 +186,14 @@ impl SignalStat {
     /// A statistic; None if the signal does not have it. Quantiles of samples are by nearest rank. Quantiles of a histogram are
     /// interpolated linearly within a bucket, like `histogram_quantile` of Prometheus; in the first and the last bucket only a
     /// bound is known.
-    pub fn at(&self, stat: Stat) -> Option<Seen> {
+    pub fn at(&self, stat: Stat) -> Option<StatValue> {
         match stat {
-            Stat::Mean => self.mean.map(Seen::Value),
-            Stat::Min => self.min.map(Seen::Value),
-            Stat::Max => self.max.map(Seen::Value),
-            Stat::Sd => self.sd.map(Seen::Value),
-            Stat::Count => Some(Seen::Value(self.n as f64)),
-            Stat::Quantile(share) if self.buckets.is_empty() => self.quantile_of_samples(share).map(Seen::Value),
+            Stat::Mean => self.mean.map(StatValue::Value),
+            Stat::Min => self.min.map(StatValue::Value),
+            Stat::Max => self.max.map(StatValue::Value),
+            Stat::Sd => self.sd.map(StatValue::Value),
+            Stat::Count => Some(StatValue::Value(self.n as f64)),
+            Stat::Quantile(share) if self.buckets.is_empty() => self.quantile_of_samples(share).map(StatValue::Value),
             Stat::Quantile(share) => self.quantile_of_buckets(share),
         }
     }
@@ -204,26 +204,26 @@ impl SignalStat {
         (rank <= values.len()).then(|| *values.select_nth_unstable_by(rank - 1, f64::total_cmp).1)
     }
 
-    fn quantile_of_buckets(&self, share: f64) -> Option<Seen> {
+    fn quantile_of_buckets(&self, share: f64) -> Option<StatValue> {
         let total = self.buckets.last().map(|(_, count)| *count).filter(|count| *count > 0.0)?;
         let rank = share * total;
         let index = self.buckets.iter().position(|(_, below)| *below >= rank && *below > 0.0)?;
         let (upper, through) = *self.buckets.get(index)?;
         let Some((lower, before)) = index.checked_sub(1).and_then(|before| self.buckets.get(before)).copied() else {
-            return upper.is_finite().then_some(Seen::AtMost(upper));
+            return upper.is_finite().then_some(StatValue::AtMost(upper));
         };
         if upper.is_infinite() {
-            return Some(Seen::AtLeast(lower));
+            return Some(StatValue::AtLeast(lower));
         }
         let inside = through - before;
         let part = if inside > 0.0 { (rank - before) / inside } else { 1.0 };
-        Some(Seen::Value(lower + (upper - lower) * part))
+        Some(StatValue::Value(lower + (upper - lower) * part))
     }
 }
 
 /// Statistics of a metric without a common name, over the measured windows.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Other {
+pub enum OtherStat {
     /// A gauge: each value is valid until the next one.
     Level {
         /// Number of values.
@@ -247,7 +247,7 @@ pub struct Telemetry {
     /// Samples of the first round as `(seconds since its start, value)`. Histograms have none.
     pub series: BTreeMap<Signal, Series>,
     /// Metrics without a common name, by name with labels.
-    pub others: BTreeMap<String, Other>,
+    pub others: BTreeMap<String, OtherStat>,
     /// Why expected telemetry is missing.
     pub notes: Vec<String>,
 }
@@ -260,20 +260,20 @@ mod tests {
     fn quantiles_of_samples_are_ranks_and_those_of_buckets_lie_inside_them() {
         let seen = SignalStat { n: 4, values: vec![4.0, 1.0, 3.0, 2.0], ..SignalStat::default() };
         let ranks = [0.0, 0.5, 0.75, 1.0].map(|share| seen.at(Stat::Quantile(share)));
-        assert_eq!(ranks, [1.0, 2.0, 3.0, 4.0].map(|value| Some(Seen::Value(value))));
+        assert_eq!(ranks, [1.0, 2.0, 3.0, 4.0].map(|value| Some(StatValue::Value(value))));
         let histogram = buckets(&[(10.0, 2.0), (20.0, 6.0), (f64::INFINITY, 8.0)]);
         let shares = [0.3125, 0.5, 0.75].map(|share| histogram.at(Stat::Quantile(share)));
-        assert_eq!(shares, [11.25, 15.0, 20.0].map(|value| Some(Seen::Value(value))));
+        assert_eq!(shares, [11.25, 15.0, 20.0].map(|value| Some(StatValue::Value(value))));
         assert_eq!((histogram.at(Stat::Max), SignalStat::default().at(Stat::Quantile(0.5))), (None, None));
     }
 
     #[test]
     fn the_first_and_the_last_bucket_yield_bounds() {
         let histogram = buckets(&[(10.0, 2.0), (20.0, 6.0), (f64::INFINITY, 8.0)]);
-        assert_eq!([0.0, 0.1, 0.25].map(|share| histogram.at(Stat::Quantile(share))), [Some(Seen::AtMost(10.0)); 3]);
-        assert_eq!([0.76, 1.0].map(|share| histogram.at(Stat::Quantile(share))), [Some(Seen::AtLeast(20.0)); 2]);
+        assert_eq!([0.0, 0.1, 0.25].map(|share| histogram.at(Stat::Quantile(share))), [Some(StatValue::AtMost(10.0)); 3]);
+        assert_eq!([0.76, 1.0].map(|share| histogram.at(Stat::Quantile(share))), [Some(StatValue::AtLeast(20.0)); 2]);
         let late = buckets(&[(10.0, 0.0), (20.0, 6.0), (f64::INFINITY, 6.0)]);
-        assert_eq!(late.at(Stat::Quantile(0.0)), Some(Seen::Value(10.0)), "an empty bucket holds no rank");
+        assert_eq!(late.at(Stat::Quantile(0.0)), Some(StatValue::Value(10.0)), "an empty bucket holds no rank");
         let single = buckets(&[(f64::INFINITY, 6.0)]);
         assert_eq!(single.at(Stat::Quantile(0.5)), None, "a single bucket has no quantiles");
     }

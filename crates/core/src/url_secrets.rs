@@ -7,14 +7,14 @@ use std::ops::Range;
 
 /// Byte ranges of secrets in a URL: password, user name, and query values, except values that are short or plain words.
 /// `api-version` is not a secret.
-pub fn hidden(url: &str) -> Vec<Range<usize>> {
+pub fn secret_ranges(url: &str) -> Vec<Range<usize>> {
     let start = url.find("://").map_or(0, |at| at + 3);
     let end = url[start..].find(['/', '?', '#']).map_or(url.len(), |at| start + at);
     let mut ranges = Vec::new();
     if let Some(at) = url[start..end].rfind('@').map(|at| start + at) {
         let colon = url[start..at].find(':').map_or(at, |colon| start + colon);
         // A user name without a password is a token.
-        if colon + 1 >= at || is_veiled(&url[start..colon]) {
+        if colon + 1 >= at || needs_placeholder(&url[start..colon]) {
             ranges.push(start..colon);
         }
         ranges.push((colon + 1).min(at)..at);
@@ -23,7 +23,7 @@ pub fn hidden(url: &str) -> Vec<Range<usize>> {
     let close = url[query..].find('#').map_or(url.len(), |at| query + at);
     let mut at = query;
     for pair in url[query..close].split('&') {
-        let secret = |(name, value): &(&str, &str)| is_secret_name(name) || (*name != "api-version" && is_veiled(value));
+        let secret = |(name, value): &(&str, &str)| is_secret_name(name) || (*name != "api-version" && needs_placeholder(value));
         if let Some((name, value)) = pair.split_once('=').filter(secret) {
             ranges.push(at + name.len() + 1..at + name.len() + 1 + value.len());
         }
@@ -34,8 +34,8 @@ pub fn hidden(url: &str) -> Vec<Range<usize>> {
 }
 
 /// The secrets of a URL, verbatim and as encoded by basic authentication.
-pub fn in_url(url: &str) -> Vec<String> {
-    let mut found: Vec<String> = hidden(url).into_iter().map(|range| url[range].to_owned()).collect();
+pub fn secrets_in_url(url: &str) -> Vec<String> {
+    let mut found: Vec<String> = secret_ranges(url).into_iter().map(|range| url[range].to_owned()).collect();
     let start = url.find("://").map_or(0, |at| at + 3);
     let end = url[start..].find(['/', '?', '#']).map_or(url.len(), |at| start + at);
     if let Some((user, _)) = url[start..end].rsplit_once('@') {
@@ -53,15 +53,15 @@ pub fn is_url(text: &str) -> bool {
 }
 
 /// The URL with secrets replaced by `[redacted]`.
-pub fn shown(url: &str) -> String {
-    hidden(url).into_iter().rev().fold(url.to_owned(), |mut shown, range| {
+pub fn redact_url(url: &str) -> String {
+    secret_ranges(url).into_iter().rev().fold(url.to_owned(), |mut shown, range| {
         shown.replace_range(range, "[redacted]");
         shown
     })
 }
 
 /// Whether the value of a variable is shown as `${NAME}`: it is distinct, or itself such a placeholder of a stored plan.
-pub fn is_veiled(value: &str) -> bool {
+pub fn needs_placeholder(value: &str) -> bool {
     is_distinct(value) || value.contains("${")
 }
 
@@ -89,15 +89,15 @@ mod tests {
             ("http://long-user-1:pw@h", vec!["long-user-1", "pw"]),
             ("https://h/v1?session=a1b2c3d4&alt=sse&stream=true&api-version=2024-05-01#key=x", vec!["a1b2c3d4"]),
         ] {
-            let found: Vec<&str> = hidden(url).into_iter().map(|range| &url[range]).collect();
+            let found: Vec<&str> = secret_ranges(url).into_iter().map(|range| &url[range]).collect();
             assert_eq!(found, secrets, "{url}");
         }
     }
 
     #[test]
     fn url_secrets_include_the_basic_authentication_encoding() {
-        assert_eq!(in_url("http://Aladdin:open%20sesame@h/v1"), ["open%20sesame", "QWxhZGRpbjpvcGVuIHNlc2FtZQ=="]);
-        assert!(in_url("http://h/v1?v=1").is_empty());
+        assert_eq!(secrets_in_url("http://Aladdin:open%20sesame@h/v1"), ["open%20sesame", "QWxhZGRpbjpvcGVuIHNlc2FtZQ=="]);
+        assert!(secrets_in_url("http://h/v1?v=1").is_empty());
     }
 
     #[test]

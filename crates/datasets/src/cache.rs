@@ -280,7 +280,7 @@ mod tests {
             false => reply("404 Not Found", "", ""),
         });
         let home = home(&address);
-        let mut spec = DatasetSpec::of(Source::Openqa);
+        let mut spec = DatasetSpec::new(Source::Openqa);
         for (source, text) in [(Source::Openqa, "Why?"), (Source::Longalpaca, "Sum it up.")] {
             spec.source = source;
             let opened = crate::open(&spec, llmscen_core::seed::Seed(1), 0, &home.cache, &|_| ()).unwrap();

@@ -8,7 +8,7 @@
 use super::file::{FormatOptions, Kind, Parse, Row, RowParser, parse_count};
 use super::message::last_user;
 use crate::token::text_of;
-use llmscen_core::prompt::Prompt;
+use llmscen_core::dataset::Prompt;
 use llmscen_core::units::{Nanos, parse_duration};
 use serde_json::{Map, Value, json};
 use std::sync::Arc;

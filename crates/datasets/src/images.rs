@@ -10,7 +10,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use llmscen_core::bounds;
 use llmscen_core::dataset::{ImagesSpec, OnExhausted, Order};
-use llmscen_core::prompt::{Prompt, Session};
+use llmscen_core::dataset::{Prompt, Session};
 use llmscen_core::seed::Seed;
 use rand::seq::SliceRandom;
 use rand::{Rng, RngExt, SeedableRng};
@@ -204,7 +204,7 @@ mod tests {
     use std::collections::HashSet;
 
     fn spec(sizes: &[(u32, u32)], count: u64) -> DatasetSpec {
-        DatasetSpec::of(Source::Images(ImagesSpec { sizes: sizes.to_vec(), count, text: "What is this?".into() }))
+        DatasetSpec::new(Source::Images(ImagesSpec { sizes: sizes.to_vec(), count, text: "What is this?".into() }))
     }
 
     fn opened(spec: &DatasetSpec, first: u64) -> Result<Opened, PromptError> {

@@ -36,8 +36,8 @@ pub use trace::{Log, read_log as trace_log};
 
 use crate::prefix::Groups;
 use crate::token::Tokenizer;
+use llmscen_core::dataset::Session;
 use llmscen_core::dataset::{DatasetSpec, Source};
-use llmscen_core::prompt::Session;
 use llmscen_core::seed::Seed;
 use llmscen_core::units::Nanos;
 use std::sync::Arc;

@@ -1,7 +1,7 @@
 //! The text of chat messages, and their number of tokens.
 
 use crate::token::{MARK, Slot, TokenError, Tokenizer, text_of};
-use llmscen_core::prompt::Prompt;
+use llmscen_core::dataset::Prompt;
 use serde_json::{Map, Value, json};
 
 /// The text of the last message of the user, empty where there is none.

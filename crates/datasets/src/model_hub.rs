@@ -6,7 +6,7 @@ use super::error::PromptError;
 use super::fetch::{FetchError, Problem, Purpose};
 use crate::token::Tokenizer;
 use llmscen_core::bounds;
-use llmscen_core::model_hub::{CONFIG, INDEX, WHOLE, cache_dir, snapshot};
+use llmscen_core::model_hub::{CONFIG, SINGLE_WEIGHTS, WEIGHTS_INDEX, cache_dir, snapshot};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -66,9 +66,9 @@ pub fn model(
     };
     let is_missing = |error: &FetchError| matches!(error.problem, Problem::Status(404));
     get(TOKENIZER)?;
-    match get(INDEX) {
-        Ok(()) => shard_files(&folder.join(INDEX)).iter().try_for_each(|file| get(file))?,
-        Err(error) if is_missing(&error) => get(WHOLE)?,
+    match get(WEIGHTS_INDEX) {
+        Ok(()) => shard_files(&folder.join(WEIGHTS_INDEX)).iter().try_for_each(|file| get(file))?,
+        Err(error) if is_missing(&error) => get(SINGLE_WEIGHTS)?,
         Err(error) => return Err(error.into()),
     }
     for file in MODEL_OPTIONAL {
@@ -146,7 +146,7 @@ mod tests {
             _ => reply("404 Not Found", "", ""),
         });
         let (_dir, cache) = cache(&address);
-        let spec = DatasetSpec { tokenizer: Some("org/model-1.5".into()), ..DatasetSpec::of(Source::Prompt("Why?".into())) };
+        let spec = DatasetSpec { tokenizer: Some("org/model-1.5".into()), ..DatasetSpec::new(Source::Prompt("Why?".into())) };
         let opened = open(&spec, Seed(1), 0, &cache, &|_| ()).unwrap();
         let tokenizer = opened.tokenizer.unwrap();
         assert!(tokenizer.chat_template().is_some() && !tokenizer.approximate());

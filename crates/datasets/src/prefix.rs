@@ -12,7 +12,7 @@ use super::synthetic::{Lengths, SharedPrefix};
 use super::{Prompts, Setting};
 use crate::token::{Slot, TokenError, Tokenizer};
 use llmscen_core::dataset::{OnExhausted, Order};
-use llmscen_core::prompt::{Prompt, Session};
+use llmscen_core::dataset::{Prompt, Session};
 use llmscen_core::request::Quantity;
 use llmscen_core::seed::Seed;
 use rand::SeedableRng;
@@ -190,7 +190,7 @@ mod tests {
     use std::collections::{BTreeMap, HashSet};
 
     fn source(groups: u64, per_group: Option<u64>, prefix_tokens: u64, tokens: Quantity) -> DatasetSpec {
-        DatasetSpec::of(Source::Prefix { groups, per_group, prefix_tokens, tokens })
+        DatasetSpec::new(Source::Prefix { groups, per_group, prefix_tokens, tokens })
     }
 
     fn opened(spec: &DatasetSpec, first: u64) -> Result<Opened, PromptError> {

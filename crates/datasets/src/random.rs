@@ -8,7 +8,7 @@ use super::message::prompt_slot;
 use super::synthetic::{Lengths, SharedPrefix};
 use super::{Prompts, Setting};
 use crate::token::{Slot, Tokenizer};
-use llmscen_core::prompt::{Prompt, Session};
+use llmscen_core::dataset::{Prompt, Session};
 use llmscen_core::request::Quantity;
 use llmscen_core::seed::Seed;
 use rand::SeedableRng;
@@ -103,7 +103,7 @@ mod tests {
 
     fn opened(tokens: Quantity, bounds: (Option<u64>, Option<u64>), first: u64) -> Result<Opened, PromptError> {
         let (min_tokens, max_tokens) = bounds;
-        let spec = DatasetSpec { min_tokens, max_tokens, ..DatasetSpec::of(Source::Random { tokens, shared_prefix: 0 }) };
+        let spec = DatasetSpec { min_tokens, max_tokens, ..DatasetSpec::new(Source::Random { tokens, shared_prefix: 0 }) };
         open_any(&spec, Seed(1), first, &CacheDir { dir: "unused".into(), hub: String::new() }, &|_| ())
     }
 
@@ -165,7 +165,7 @@ mod tests {
         let folder = chat.folder(kind);
         let tokenizer = Some(folder.path().display().to_string());
         let system = Some("You are terse.".to_owned());
-        (folder, DatasetSpec { tokenizer, system, ..DatasetSpec::of(Source::Random { tokens, shared_prefix }) })
+        (folder, DatasetSpec { tokenizer, system, ..DatasetSpec::new(Source::Random { tokens, shared_prefix }) })
     }
 
     fn open_spec(spec: &DatasetSpec) -> Result<Opened, PromptError> {
@@ -269,7 +269,7 @@ mod tests {
         let folder = CHATS[0].folder("byte-level");
         std::fs::write(folder.path().join("chat_template.jinja"), "{{ raise_exception('no system') }}").unwrap();
         let tokenizer = Some(folder.path().display().to_string());
-        let spec = DatasetSpec { tokenizer, ..DatasetSpec::of(Source::Random { tokens: Quantity::Fixed(9), shared_prefix: 0 }) };
+        let spec = DatasetSpec { tokenizer, ..DatasetSpec::new(Source::Random { tokens: Quantity::Fixed(9), shared_prefix: 0 }) };
         let error = open_spec(&spec).unwrap_err().to_string();
         assert_eq!(error, "the chat template rejects the messages: no system (line 1)");
     }

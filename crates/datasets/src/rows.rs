@@ -3,7 +3,7 @@
 use super::cache::Remote;
 use super::conversations;
 use super::file::{FormatOptions, Kind, Parse, Row, RowParser};
-use llmscen_core::prompt::Prompt;
+use llmscen_core::dataset::Prompt;
 
 /// Rows with a `prompt` (or `text`) or `messages`, and optionally `system` and `output_tokens`.
 pub const ROWS: Kind = Kind {

@@ -9,7 +9,7 @@ use super::message::prompt_slot;
 use super::random::GENERATORS;
 use super::{Prompts, Setting};
 use crate::token::{Slot, Text, TokenError, Tokenizer};
-use llmscen_core::prompt::{Prompt, Session};
+use llmscen_core::dataset::{Prompt, Session};
 use llmscen_core::seed::Seed;
 use rand::SeedableRng;
 use rand::seq::SliceRandom;
@@ -153,7 +153,7 @@ mod tests {
                 tokenizer,
                 system,
                 max_tokens: Some(2048),
-                ..DatasetSpec::of(Source::SpeedBenchmark { long: false })
+                ..DatasetSpec::new(Source::SpeedBenchmark { long: false })
             };
             let opened = opened(&spec, 0).unwrap();
             let tokenizer = opened.tokenizer.clone().unwrap();
@@ -173,7 +173,7 @@ mod tests {
     fn all_lengths_of_both_kinds_are_exact() {
         let builtin = Tokenizer::builtin();
         for (long, lengths) in [(false, SHORT.as_slice()), (true, LONG.as_slice())] {
-            let opened = opened(&DatasetSpec::of(Source::SpeedBenchmark { long }), 0).unwrap();
+            let opened = opened(&DatasetSpec::new(Source::SpeedBenchmark { long }), 0).unwrap();
             for (seq, n) in (0..).zip(lengths) {
                 let prompt = prompt(&opened, seq);
                 assert_eq!((prompt.tokens, builtin.count(&prompt.text)), (Some(*n), Some(*n)));
@@ -186,7 +186,7 @@ mod tests {
 
     #[test]
     fn prompts_are_the_same_whoever_asks_and_in_whatever_order() {
-        let spec = DatasetSpec { max_tokens: Some(6144), ..DatasetSpec::of(Source::SpeedBenchmark { long: false }) };
+        let spec = DatasetSpec { max_tokens: Some(6144), ..DatasetSpec::new(Source::SpeedBenchmark { long: false }) };
         let (one, two) = (opened(&spec, 0).unwrap(), opened(&spec, 3).unwrap());
         assert_eq!(prompt(&one, 4), prompt(&two, 1));
         assert_ne!(prompt(&one, 1).text, prompt(&one, 4).text);

@@ -5,8 +5,8 @@ use super::error::PromptError;
 use super::random::GENERATORS;
 use crate::token::{Slot, TokenError, Tokenizer};
 use llmscen_core::request::Quantity;
+use llmscen_core::request::sample_length;
 use llmscen_core::seed::Seed;
-use llmscen_core::stats::length_distribution::draw;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use serde_json::Map;
@@ -51,7 +51,7 @@ impl Lengths {
         if min > self.high {
             return error("`prompt_tokens` has a `min` above its `max`".into());
         }
-        if draw(&self.tokens, &Map::new(), &mut ChaCha8Rng::seed_from_u64(0)).is_none() {
+        if sample_length(&self.tokens, &Map::new(), &mut ChaCha8Rng::seed_from_u64(0)).is_none() {
             return error("the distribution is invalid".into());
         }
         let max = match self.tokens {
@@ -72,7 +72,7 @@ impl Lengths {
     /// A note for the report on lengths of the distribution that no prompt can have.
     pub fn note(&self, seed: Seed) -> Option<String> {
         let mut rng = ChaCha8Rng::seed_from_u64(seed.child("note").0);
-        let too_short = |_| draw(&self.tokens, &Map::new(), &mut rng).is_some_and(|n| n <= self.shared);
+        let too_short = |_| sample_length(&self.tokens, &Map::new(), &mut rng).is_some_and(|n| n <= self.shared);
         let shared = self.shared;
         (shared > 0 && (0..REDRAWS).any(too_short)).then(|| {
             format!("prompt lengths of up to {shared} tokens are drawn again: the shared prefix and special tokens have {shared}")
@@ -83,7 +83,7 @@ impl Lengths {
     pub fn draw(&self, rng: &mut impl Rng) -> u64 {
         let mut n = self.low;
         for _ in 0..REDRAWS {
-            n = draw(&self.tokens, &Map::new(), rng).unwrap_or(self.low);
+            n = sample_length(&self.tokens, &Map::new(), rng).unwrap_or(self.low);
             if (self.low..=self.high).contains(&n) {
                 break;
             }

@@ -1,8 +1,8 @@
 //! Datasets and a hub for tests.
 
 use super::{CacheDir, Opened, PromptError, open};
+use llmscen_core::dataset::Prompt;
 use llmscen_core::dataset::{DatasetSpec, Source, Turns};
-use llmscen_core::prompt::Prompt;
 use llmscen_core::seed::Seed;
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpListener;
@@ -19,7 +19,7 @@ pub fn file(name: &str, bytes: impl AsRef<[u8]>) -> (tempfile::TempDir, String) 
 
 /// A dataset at a path.
 pub fn spec(source: Source, path: &str) -> DatasetSpec {
-    DatasetSpec { path: Some(path.to_owned()), ..DatasetSpec::of(source) }
+    DatasetSpec { path: Some(path.to_owned()), ..DatasetSpec::new(source) }
 }
 
 /// The same with `dataset.turns`.

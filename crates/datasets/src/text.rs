@@ -4,7 +4,7 @@ use super::error::PromptError;
 use super::file::{FormatOptions, Kind, Parse, json_problem};
 use super::message::{last_user, tokens_of};
 use super::{Prompts, Setting};
-use llmscen_core::prompt::{Prompt, Session};
+use llmscen_core::dataset::{Prompt, Session};
 use serde_json::{Map, Value};
 
 /// `prompt`: the same prompt for every request.
@@ -95,7 +95,7 @@ mod tests {
     use serde_json::json;
 
     fn opened(text: &str, max_tokens: Option<u64>) -> Result<Opened, PromptError> {
-        let spec = DatasetSpec { max_tokens, ..DatasetSpec::of(Source::Prompt(text.to_owned())) };
+        let spec = DatasetSpec { max_tokens, ..DatasetSpec::new(Source::Prompt(text.to_owned())) };
         open(&spec, Seed(1), 0, &CacheDir { dir: "unused".into(), hub: String::new() }, &|_| ())
     }
 

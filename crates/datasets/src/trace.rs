@@ -17,7 +17,7 @@ use super::{Prompts, Setting};
 use crate::token::Tokenizer;
 use layout::{Entry, LoggedRequest};
 use llmscen_core::dataset::{OnExhausted, TraceSpec};
-use llmscen_core::prompt::{Prompt, Session};
+use llmscen_core::dataset::{Prompt, Session};
 use llmscen_core::seed::Seed;
 use llmscen_core::units::Nanos;
 use log::Rows;

@@ -4,11 +4,11 @@ use super::error::PromptError;
 use super::message::{prepend, prompt_slot, replace_last_user, replaceable_text, tokens_of};
 use super::{Prompts, Setting, file};
 use crate::token::{Text, TokenError, Tokenizer};
+use llmscen_core::dataset::{Prompt, Session};
 use llmscen_core::dataset::{ShapeMode, Source, TextShape};
-use llmscen_core::prompt::{Prompt, Session};
 use llmscen_core::request::Quantity;
+use llmscen_core::request::sample_length;
 use llmscen_core::seed::Seed;
-use llmscen_core::stats::length_distribution::draw;
 use llmscen_core::units::Nanos;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -144,7 +144,7 @@ pub fn add_shape(inner: Box<dyn Prompts>, setting: &Setting<'_>) -> Result<Box<d
 impl Shape {
     fn fit(&self, prompt: &mut Prompt, index: u64) -> Result<(), TokenError> {
         let mut rng = ChaCha8Rng::seed_from_u64(self.seed.child(index).0);
-        let Some(n) = draw(&self.tokens, &prompt.fields, &mut rng) else { return Ok(()) };
+        let Some(n) = sample_length(&self.tokens, &prompt.fields, &mut rng) else { return Ok(()) };
         let Some(text) = replaceable_text(prompt) else { return Ok(()) };
         let slot = prompt_slot(prompt, &self.tokenizer, self.system.as_deref())?;
         let fitted = match self.mode {
@@ -178,7 +178,7 @@ mod cache_bust_tests {
     use crate::message::request_messages;
     use crate::{CacheDir, Opened, open as open_any};
     use llmscen_core::dataset::DatasetSpec;
-    use llmscen_core::prompt::Prompt;
+    use llmscen_core::dataset::Prompt;
     use llmscen_core::request::Quantity;
     use serde_json::{Value, json};
     use std::collections::HashSet;
@@ -193,7 +193,7 @@ mod cache_bust_tests {
 
     fn dataset(text: &str) -> DatasetSpec {
         let tokenizer = Some("builtin".to_owned());
-        DatasetSpec { cache_bust: true, tokenizer, ..DatasetSpec::of(Source::Prompt(text.to_owned())) }
+        DatasetSpec { cache_bust: true, tokenizer, ..DatasetSpec::new(Source::Prompt(text.to_owned())) }
     }
 
     #[test]
@@ -313,7 +313,7 @@ mod shape_tests {
                     tokenizer: Some(folder.path().display().to_string()),
                     system: Some("You are terse.".into()),
                     shape: shape(Quantity::Uniform { low: 150, high: 260 }, ShapeMode::Exact),
-                    ..DatasetSpec::of(Source::LineByLine)
+                    ..DatasetSpec::new(Source::LineByLine)
                 };
                 let opened = opened(&spec, 0).unwrap();
                 let tokenizer = opened.tokenizer.clone().unwrap();
@@ -340,7 +340,7 @@ mod shape_tests {
     fn a_cap_leaves_short_rows_alone() {
         let (_dir, path) = file("the sky is blue\nthe sky is blue and the sea is blue\n");
         let shape = shape(Quantity::Fixed(6), ShapeMode::Cap);
-        let spec = DatasetSpec { path: Some(path), shape, ..DatasetSpec::of(Source::LineByLine) };
+        let spec = DatasetSpec { path: Some(path), shape, ..DatasetSpec::new(Source::LineByLine) };
         let opened = opened(&spec, 0).unwrap();
         let seen = [0, 1].map(|seq| prompt(&opened, seq));
         assert_eq!(seen.each_ref().map(|prompt| prompt.text.as_str()), ["the sky is blue", "the sky is blue and the"]);
@@ -352,7 +352,7 @@ mod shape_tests {
         let prose: String = (0..400).map(|n| format!("w{n} ")).collect();
         let ((_dir, path), (_fill_dir, fill)) = (file("a\na\na\na\n"), file(&prose));
         let shape = Some(TextShape { tokens: Quantity::Fixed(30), mode: ShapeMode::Exact, fill_from: Some(fill) });
-        let spec = DatasetSpec { path: Some(path), shape, ..DatasetSpec::of(Source::LineByLine) };
+        let spec = DatasetSpec { path: Some(path), shape, ..DatasetSpec::new(Source::LineByLine) };
         let one = opened(&spec, 0).unwrap();
         let texts: HashSet<String> = (0..4).map(|seq| prompt(&one, seq).text).collect();
         assert!(texts.len() == 4 && texts.iter().all(|text| text.starts_with("a\nw")), "{texts:?}");
@@ -365,7 +365,7 @@ mod shape_tests {
     fn a_length_comes_from_the_row_and_a_row_without_one_stays_as_it_is() {
         let (_dir, path) = file("{\"question\": \"Why is it so?\", \"n\": 12}\n{\"question\": \"Why is it so?\"}\n");
         let shape = shape(Quantity::Item("n".into()), ShapeMode::Exact);
-        let spec = DatasetSpec { path: Some(path), shape, ..DatasetSpec::of(Source::Openqa) };
+        let spec = DatasetSpec { path: Some(path), shape, ..DatasetSpec::new(Source::Openqa) };
         let opened = opened(&spec, 0).unwrap();
         assert_eq!((prompt(&opened, 0).tokens, prompt(&opened, 1).text.as_str()), (Some(12), "Why is it so?"));
     }
@@ -376,7 +376,7 @@ mod shape_tests {
         let spec = DatasetSpec {
             tokenizer: Some(folder.path().display().to_string()),
             shape: shape(Quantity::Fixed(5), ShapeMode::Exact),
-            ..DatasetSpec::of(Source::Prompt("the sky is blue".into()))
+            ..DatasetSpec::new(Source::Prompt("the sky is blue".into()))
         };
         let error = opened(&spec, 0).unwrap_err().to_string();
         assert!(error.starts_with("no text of exactly 5 tokens was found"), "{error}");

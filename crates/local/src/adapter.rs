@@ -6,9 +6,9 @@ use bytes::Bytes;
 use llmscen_client::body_capture::{Copied, Copies};
 use llmscen_client::counters::Gauges;
 use llmscen_client::http::{Finished, given_up};
-use llmscen_core::call::Call;
 use llmscen_core::outcome::{Failure, FailureKind, Finish, Outcome, Phase, ServerTimes, Usage};
-use llmscen_core::request::Leave;
+use llmscen_core::request::ClientCancel;
+use llmscen_core::request::PreparedRequest;
 use llmscen_core::seed::Seed;
 use llmscen_core::units::Nanos;
 use llmscen_protocols::Message;
@@ -53,7 +53,13 @@ impl Adapter {
     /// Sends a call to the thread of the model and waits for its end. Failures are part of the outcome.
     ///
     /// `cancelled` resolves when the call must be cancelled.
-    pub async fn call(&self, mut call: Call, intended: Nanos, phase: Phase, cancelled: impl Future<Output = ()>) -> Finished {
+    pub async fn call(
+        &self,
+        mut call: PreparedRequest,
+        intended: Nanos,
+        phase: Phase,
+        cancelled: impl Future<Output = ()>,
+    ) -> Finished {
         let seed = self.seed.child("sampling").child(call.seq).child(u64::from(call.turn)).0;
         // Parsed before the timestamp, so that parsing is not measured.
         let request = GenerationRequest::parse(&call.body, seed);
@@ -92,7 +98,7 @@ impl Adapter {
 
     async fn wait(
         &self,
-        call: &Call,
+        call: &PreparedRequest,
         phase: Phase,
         request: Result<GenerationRequest, String>,
         cancelled: impl Future<Output = ()>,
@@ -118,7 +124,7 @@ impl Adapter {
             biased;
             received = &mut reply => return WaitResult::Answered(received.ok()),
             () = cancelled.as_mut() => None,
-            cut = given_up(&self.gauges.stalls, self.total, call.leave, pending()) => Some(cut),
+            cut = given_up(&self.gauges.stalls, self.total, call.cancel, pending()) => Some(cut),
         };
         let at = self.session.clock.now();
         cancelled_flag.store(true, Ordering::Relaxed);
@@ -165,12 +171,13 @@ impl Adapter {
 }
 
 /// The number of tokens after which the user of a call leaves.
-fn leave_after_tokens(call: &Call) -> Option<u64> {
-    call.leave.and_then(|leave| if let Leave::Tokens(limit) = leave { Some(limit) } else { None })
+fn leave_after_tokens(call: &PreparedRequest) -> Option<u64> {
+    call.cancel.and_then(|leave| if let ClientCancel::Tokens(limit) = leave { Some(limit) } else { None })
 }
 
 fn left_failure(tokens: usize) -> Failure {
-    Failure::new(FailureKind::Abandoned, format!("cancelled by `request.cancel.tokens` after {tokens} token events")).at(after_tokens(tokens))
+    Failure::new(FailureKind::Abandoned, format!("cancelled by `request.cancel.tokens` after {tokens} token events"))
+        .at(after_tokens(tokens))
 }
 
 fn after_tokens(tokens: usize) -> String {

@@ -98,12 +98,13 @@ fn implausible_times(outcome: &mut Outcome) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use llmscen_core::call::Call;
     use llmscen_core::outcome::Phase;
+    use llmscen_core::request::PreparedRequest;
 
     /// A stream of five events in 1000 bytes.
     fn five(max_tokens: Option<u64>, output: u64) -> Outcome {
-        let mut outcome = Call { max_tokens, streamed: true, body: vec![b'x'; 100], ..Call::default() }.outcome(Phase::Measured);
+        let mut outcome = PreparedRequest { max_tokens, streamed: true, body: vec![b'x'; 100], ..PreparedRequest::default() }
+            .outcome(Phase::Measured);
         outcome.timeline.tokens = vec![Nanos(1); 5];
         outcome.bytes_in = 1000;
         outcome.usage = Usage { prompt: Some(20), output: Some(output), ..Usage::default() };

@@ -3,7 +3,7 @@
 use crate::ViewError;
 use crate::format::{ABSENT, optional, value};
 use crate::table::{Cell, Column, Row, Screen, Table};
-use llmscen_core::baseline::{BASELINE_SCHEMA, Baseline, BaselineCase, BaselineRun, Figure, Noise, USUAL};
+use llmscen_core::baseline::{BASELINE_SCHEMA, Baseline, BaselineCase, BaselineRun, DEFAULT_STATISTICS, Figure, RunVariation};
 use llmscen_core::metric::Metric;
 use llmscen_core::units::Unit;
 use serde_json::{Value, json};
@@ -94,10 +94,10 @@ pub fn baseline_table(baseline: &Baseline, width: Option<usize>, color: bool) ->
     let level = baseline.level(0.95);
     let mut rows = Vec::new();
     for case in &baseline.cases {
-        let usual = USUAL.iter().filter_map(|name| Some((*name, case.figure(name)?)));
+        let usual = DEFAULT_STATISTICS.iter().filter_map(|name| Some((*name, case.figure(name)?)));
         let of_objectives = case.metrics.iter().filter(|(name, _)| name.contains(['(', '{', ' ']));
         for (name, figure) in usual.chain(of_objectives.map(|(name, figure)| (name.as_str(), figure))) {
-            let known = figure.known(level);
+            let known = figure.reference_value(level);
             let cell = |number: Option<f64>| Cell::figure(optional(number, figure_unit(name)), number);
             rows.push(Row::new(vec![
                 Cell::prose(&case.id),
@@ -122,7 +122,7 @@ fn figure_unit(name: &str) -> Unit {
 pub const NOISE_SCHEMA: &str = "llmscen/baseline-doctor/1";
 
 /// The smallest change of each metric that runs can detect. `width`: of the terminal in characters; None: not a terminal.
-pub fn noise_table(all: &[Noise], width: Option<usize>, color: bool) -> String {
+pub fn noise_table(all: &[RunVariation], width: Option<usize>, color: bool) -> String {
     let columns = vec![
         Column::text().terminal("CASE", 0),
         Column::text().terminal("METRIC", 0).at_least(14),
@@ -134,7 +134,7 @@ pub fn noise_table(all: &[Noise], width: Option<usize>, color: bool) -> String {
         Column::number().terminal("5 PER SIDE", 1),
         Column::number().terminal("RUNS FOR 5%", 0),
     ];
-    let row = |noise: &Noise| {
+    let row = |noise: &RunVariation| {
         let size = |size: f64| if noise.share { format!("{:.2} pp", size * 100.0) } else { format!("{:.1}%", size * 100.0) };
         let change = |change: Option<f64>| Cell::figure(change.map_or_else(|| ABSENT.to_owned(), size), change);
         Row::new(vec![
@@ -161,7 +161,7 @@ pub const NOISE_KEY: &str = "SPREAD: standard deviation between runs. 1 RUN, 3 P
 ///
 /// # Errors
 /// [`ViewError::Json`] if a value cannot be serialized.
-pub fn noise_json(baseline: &Baseline, all: &[Noise]) -> Result<String, ViewError> {
+pub fn noise_json(baseline: &Baseline, all: &[RunVariation]) -> Result<String, ViewError> {
     let document = json!({
         "schema": NOISE_SCHEMA,
         "name": baseline.name,
@@ -177,7 +177,7 @@ pub fn noise_json(baseline: &Baseline, all: &[Noise]) -> Result<String, ViewErro
 mod tests {
     use super::*;
     use llmscen_core::baseline::LEVELS;
-    use llmscen_core::labels::Scalar;
+    use llmscen_core::plan::Scalar;
 
     fn sample() -> Baseline {
         let bounds = |value: f64| vec![Some(value * 0.9876543), None, Some(value)];
@@ -282,8 +282,8 @@ mod tests {
         ");
     }
 
-    fn noises() -> Vec<Noise> {
-        let ttft = Noise {
+    fn noises() -> Vec<RunVariation> {
+        let ttft = RunVariation {
             case: "concurrency=16,max_tokens=128".into(),
             figure: "ttft.p95".into(),
             share: false,
@@ -295,7 +295,8 @@ mod tests {
             five: Some(0.043),
             needed: Some(5),
         };
-        let good = Noise { figure: "goodput(ttft < 500ms)".into(), share: true, mean: 0.991, needed: None, ..ttft.clone() };
+        let good =
+            RunVariation { figure: "goodput(ttft < 500ms)".into(), share: true, mean: 0.991, needed: None, ..ttft.clone() };
         vec![ttft, good]
     }
 

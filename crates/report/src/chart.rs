@@ -196,10 +196,10 @@ mod tests {
                 case.timelines.ttft_ms = vec![(odd, odd)];
                 case.timelines.in_flight = vec![(0.0, odd)];
                 case.timelines.measured = (odd, odd);
-                case.pictures.spectra.values_mut().for_each(|points| *points = vec![(0.0, 1.0), (odd, odd)]);
-                case.pictures.prefill.iter_mut().step_by(3).for_each(|point| *point = (odd, odd));
-                case.pictures.by_token.iter_mut().for_each(|band| (band.from, band.p99) = (odd, odd));
-                if let Some(heat) = &mut case.pictures.heat {
+                case.chart_data.spectra.values_mut().for_each(|points| *points = vec![(0.0, 1.0), (odd, odd)]);
+                case.chart_data.prefill.iter_mut().step_by(3).for_each(|point| *point = (odd, odd));
+                case.chart_data.by_token.iter_mut().for_each(|band| (band.from, band.p99) = (odd, odd));
+                if let Some(heat) = &mut case.chart_data.heat {
                     (heat.times[1], heat.levels[0]) = (odd, odd);
                 }
             }

@@ -35,7 +35,7 @@ pub fn json(comparison: &Comparison) -> Result<String, ViewError> {
         "sides": comparison.sides.iter().enumerate().map(|(index, label)| side_json(comparison, index, label)).collect::<Vec<_>>(),
         "runs": comparison.runs.iter().map(run_json).collect::<Vec<_>>(),
         "differences": comparison.differences,
-        "alone": comparison.alone.iter().map(|(run, case)| json!({ "run": run, "case": case })).collect::<Vec<_>>(),
+        "alone": comparison.unmatched_cases.iter().map(|(run, case)| json!({ "run": run, "case": case })).collect::<Vec<_>>(),
         "notes": notes(comparison),
         "comparisons": comparison.contrasts.iter().map(|contrast| contrast_json(comparison, contrast)).collect::<Vec<_>>(),
         "signals": tables::signals_json(comparison),
@@ -62,7 +62,7 @@ fn run_json(run: &Run) -> Value {
         "machine": manifest.machine,
         "verdict": run.report.verdict,
         "interrupted": manifest.interrupted,
-        "sound": !run.unsound(),
+        "sound": !run.is_invalid(),
     })
 }
 

@@ -13,8 +13,8 @@ mod vllm;
 pub use measured::Measured;
 
 use crate::ViewError;
-use llmscen_core::export_format::Peer;
-use llmscen_core::foreign::cell;
+use llmscen_core::artifacts::ExportFormat;
+use llmscen_core::escape::escape_csv_cell;
 use llmscen_core::seed::Seed;
 use std::collections::BTreeSet;
 
@@ -43,20 +43,20 @@ pub trait Export {
 }
 
 /// The export for a tool.
-pub fn export(peer: Peer) -> Box<dyn Export> {
+pub fn export(peer: ExportFormat) -> Box<dyn Export> {
     match peer {
-        Peer::Evalscope => Box::<evalscope::Evalscope>::default(),
-        Peer::Vllm => Box::<vllm::Vllm>::default(),
-        Peer::Aiperf => Box::<aiperf::Aiperf>::default(),
-        Peer::Guidellm => Box::<guidellm::Guidellm>::default(),
-        Peer::Lmdeploy => Box::<lmdeploy::Lmdeploy>::default(),
+        ExportFormat::Evalscope => Box::<evalscope::Evalscope>::default(),
+        ExportFormat::Vllm => Box::<vllm::Vllm>::default(),
+        ExportFormat::Aiperf => Box::<aiperf::Aiperf>::default(),
+        ExportFormat::Guidellm => Box::<guidellm::Guidellm>::default(),
+        ExportFormat::Lmdeploy => Box::<lmdeploy::Lmdeploy>::default(),
     }
 }
 
 /// A CSV file as Python's `csv` module writes it.
 fn csv(lines: &[Vec<String>]) -> Result<Vec<u8>, ViewError> {
     let mut out = csv::WriterBuilder::new().terminator(csv::Terminator::CRLF).flexible(true).from_writer(Vec::new());
-    lines.iter().try_for_each(|line| out.write_record(line.iter().map(|text| cell(text).into_owned())))?;
+    lines.iter().try_for_each(|line| out.write_record(line.iter().map(|text| escape_csv_cell(text).into_owned())))?;
     Ok(out.into_inner().map_err(|error| csv::Error::from(error.into_error()))?)
 }
 

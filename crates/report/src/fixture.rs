@@ -3,18 +3,18 @@
 pub(crate) mod comparison;
 pub(crate) mod exports;
 
-use llmscen_core::chart_data::{Band, Bar, Heat, Pictures};
-use llmscen_core::check::{Check, Confidence, NoData, Of, Op, Ruling, Subject, Verdict};
-use llmscen_core::labels::{Labels, Scalar};
+use llmscen_core::check::{Check, Confidence, NoData, Op, RequestSet, Ruling, Subject, Verdict};
 use llmscen_core::manifest::{Machine, Manifest};
 use llmscen_core::metric::{Metric, Stat};
 use llmscen_core::outcome::FailureKind;
+use llmscen_core::plan::{Labels, Scalar};
 use llmscen_core::report::{Audit, CaseReport, FailureExample, Report, RunVerdict, Series, Timelines, TokenSource};
+use llmscen_core::report::{ChartData, HeatMap, QuantileBand, TimelineBar};
 use llmscen_core::sample::{Counts, Distribution};
 use llmscen_core::search::{Extent, Finding, Goal, ProbeReport, Purpose, SearchReport, SearchSpec};
 use llmscen_core::seed::Seed;
 use llmscen_core::signal::{Form, Signal};
-use llmscen_core::telemetry::{Other, SignalStat, Telemetry};
+use llmscen_core::telemetry::{OtherStat, SignalStat, Telemetry};
 use llmscen_core::units::Nanos;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -46,7 +46,7 @@ pub(crate) fn case(users: u32) -> CaseReport {
     };
     fill_metrics(&mut case, [&ttft, &gaps, &e2e], window);
     case.timelines = timelines(users, &ttft, window);
-    case.pictures = pictures([&ttft, &gaps, &e2e], window);
+    case.chart_data = pictures([&ttft, &gaps, &e2e], window);
     case.audit = audit();
     case.verdicts = vec![verdict(&case, Metric::Ttft, 0.99, 500.0), errors(&case)];
     case
@@ -198,7 +198,18 @@ fn errors(case: &CaseReport) -> Verdict {
 
 fn check(expr: String, subject: Subject, limit: f64) -> Check {
     let (confidence, when) = (Confidence::Level(0.95), Labels::default());
-    Check { expr, subject, op: Op::Less, limit, relative: None, confidence, when, of: Of::Ok, no_data: NoData::Fail, abort: None }
+    Check {
+        expr,
+        subject,
+        op: Op::Less,
+        limit,
+        relative: None,
+        confidence,
+        when,
+        of: RequestSet::Ok,
+        no_data: NoData::Fail,
+        abort: None,
+    }
 }
 
 /// A case with failed requests whose message contains markup of every format.
@@ -336,9 +347,9 @@ pub(crate) fn searched() -> Report {
             round: 0,
             load,
             purpose,
-            holds: Some(if observed > 500.0 { 0.0 } else { 0.99 }),
+            pass_probability: Some(if observed > 500.0 { 0.0 } else { 0.99 }),
             requests: 100,
-            hopeless: observed > 500.0,
+            futile: observed > 500.0,
             verdicts: vec![Verdict { ruling, observed: Some(observed), ..verdict.clone() }],
             per_user_tps: Some(1000.0 / load),
             total_tps: Some(if load > 16.0 { 500.0 } else { 900.0 }),
@@ -349,9 +360,9 @@ pub(crate) fn searched() -> Report {
     use Purpose::{Bracket, Confirm, Narrow};
     let probes = [(8.0, 250.0, Bracket), (32.0, 1000.0, Bracket), (16.0, 350.0, Narrow), (16.0, 400.0, Confirm)];
     let (vary, goal, drain, precision) = ("load.concurrency".to_owned(), Goal::Slo, Nanos::ZERO, 0.05);
-    let spec = SearchSpec { vary, low: 1.0, high: 64.0, start: 8.0, whole: true, precision, confirm: 1, goal, drain };
+    let spec = SearchSpec { vary, low: 1.0, high: 64.0, start: 8.0, integer: true, precision, confirm: 1, goal, drain };
     let (answer, interval, extent) = (Some(16.0), (Some(15.0), 17.0), Extent::Within);
-    let finding = Finding { answer, interval, mass: Some(0.97), extent, settled: true, confirmed: 1, contrary: None };
+    let finding = Finding { answer, interval, mass: Some(0.97), extent, converged: true, confirmed: 1, non_monotone: None };
     let search = SearchReport { spec, labels: Labels::default(), finding, probes: probes.map(probe).to_vec() };
     Report { searches: vec![search], ..report_of(sweep(3).cases, RunVerdict::Pass, 0) }
 }
@@ -392,8 +403,8 @@ pub(crate) fn observed() -> CaseReport {
         assert_eq!(signal.form(), Form::Histogram);
         telemetry.signals.insert(signal, SignalStat { n: 240, mean: Some(mean), buckets, ..SignalStat::default() });
     }
-    telemetry.others.insert("vllm:lora{a=b}".into(), Other::Level { n: 2, mean: Some(1.5), min: 1.0, max: 2.0 });
-    telemetry.others.insert("vllm:corrupted_total".into(), Other::Growth(0.25));
+    telemetry.others.insert("vllm:lora{a=b}".into(), OtherStat::Level { n: 2, mean: Some(1.5), min: 1.0, max: 2.0 });
+    telemetry.others.insert("vllm:corrupted_total".into(), OtherStat::Growth(0.25));
     telemetry.notes = vec!["n/a: server.preemptions: the /metrics endpoint does not export it.".into()];
     case.telemetry = telemetry;
     case
@@ -413,9 +424,9 @@ fn sampled(values: Vec<f64>) -> SignalStat {
 }
 
 /// Chart data of TTFT, ITL and E2E values in ms; `window`: duration in seconds.
-fn pictures([ttft, gaps, e2e]: [&[f64]; 3], window: f64) -> Pictures {
+fn pictures([ttft, gaps, e2e]: [&[f64]; 3], window: f64) -> ChartData {
     let spectra = [(Metric::Ttft, ttft), (Metric::Itl, gaps), (Metric::Tpot, gaps), (Metric::E2e, e2e)];
-    Pictures {
+    ChartData {
         spectra: spectra.map(|(metric, values)| (metric, spectrum(values))).into(),
         heat: Some(heat(e2e, window)),
         by_token: (0..42).map(|step| band(step, gaps)).collect(),
@@ -431,7 +442,7 @@ fn spectrum(values: &[f64]) -> Series {
     sorted.iter().enumerate().map(|(index, &value)| (index as f64 / n, value)).collect()
 }
 
-fn heat(e2e: &[f64], window: f64) -> Heat {
+fn heat(e2e: &[f64], window: f64) -> HeatMap {
     let (columns, rows) = (31, 15);
     let low = e2e.iter().copied().fold(f64::INFINITY, f64::min);
     let ratio = e2e.iter().copied().fold(0.0, f64::max) / low;
@@ -440,7 +451,7 @@ fn heat(e2e: &[f64], window: f64) -> Heat {
         let row = ((value / low).ln() / ratio.ln() * rows as f64) as usize;
         counts[index * columns / e2e.len()][row.min(rows - 1)] += 1 + (index as u32 % 5) * (index as u32 % 7);
     }
-    Heat {
+    HeatMap {
         times: (0..=columns).map(|edge| window * (0.08 + edge as f64 / columns as f64)).collect(),
         levels: (0..=rows).map(|edge| low * ratio.powf(edge as f64 / rows as f64)).collect(),
         counts,
@@ -448,11 +459,11 @@ fn heat(e2e: &[f64], window: f64) -> Heat {
 }
 
 /// Gaps grow with the output position; few responses reach the last positions.
-fn band(step: usize, gaps: &[f64]) -> Band {
+fn band(step: usize, gaps: &[f64]) -> QuantileBand {
     let from = 2.0 + 3.0 * step as f64;
     let middle = gaps.iter().sum::<f64>() / gaps.len() as f64 * (1.0 + from / 400.0);
     let rough = 1.0 + 0.04 * (step * 7 % 5) as f64;
-    Band { from, to: from + 2.0, n: 720 - 16 * step as u64, p50: middle, p90: middle * 1.3, p99: middle * 1.7 * rough }
+    QuantileBand { from, to: from + 2.0, n: 720 - 16 * step as u64, p50: middle, p90: middle * 1.3, p99: middle * 1.7 * rough }
 }
 
 fn prompt(index: usize, first: f64) -> (f64, f64) {
@@ -460,9 +471,9 @@ fn prompt(index: usize, first: f64) -> (f64, f64) {
     (tokens, first * 0.5 + tokens * 0.06)
 }
 
-fn bar(index: usize, ttft: f64, e2e: f64, window: f64) -> Bar {
+fn bar(index: usize, ttft: f64, e2e: f64, window: f64) -> TimelineBar {
     let intended = window * (0.08 + index as f64 / 40.0);
-    Bar {
+    TimelineBar {
         seq: index as u64,
         turn: 0,
         intended,

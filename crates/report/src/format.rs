@@ -1,7 +1,7 @@
 //! Formats numbers with their units, and escapes text for terminals and Markdown.
 
-use llmscen_core::check::{Check, Of};
-use llmscen_core::foreign::escaped;
+use llmscen_core::check::{Check, RequestSet};
+use llmscen_core::escape::escape_controls;
 use llmscen_core::metric::Metric;
 use llmscen_core::units::Unit;
 
@@ -149,8 +149,8 @@ fn bytes_in(value: f64, significant: i32) -> String {
 /// The check as the scenario wrote it; `of scheduled` is added where failed requests count too.
 pub fn check_title(check: &Check) -> String {
     match check.of {
-        Of::Ok => check.expr.clone(),
-        Of::Scheduled => format!("{} of scheduled", check.expr),
+        RequestSet::Ok => check.expr.clone(),
+        RequestSet::Scheduled => format!("{} of scheduled", check.expr),
     }
 }
 
@@ -184,7 +184,7 @@ pub fn plain(text: &str) -> String {
     let visible =
         |c: char| if c.is_control() || matches!(c, '\u{2028}' | '\u{2029}' | '\u{fffe}' | '\u{ffff}') { ' ' } else { c };
     let line = text.chars().map(visible).collect::<String>().split_whitespace().collect::<Vec<_>>().join(" ");
-    escaped(&line, false).into_owned()
+    escape_controls(&line, false).into_owned()
 }
 
 /// At most `max` characters of a text; the last one is `…` where the text was cut.

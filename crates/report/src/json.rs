@@ -172,7 +172,7 @@ fn relative_json(relative: Relative) -> Value {
 mod tests {
     use super::*;
     use crate::fixture::{failing, grid, no_data, observed, report_of, searched, sweep};
-    use llmscen_core::baseline::{Against, Known};
+    use llmscen_core::baseline::{ReferenceKind, ReferenceValue};
     use llmscen_core::early_stop::{Aborted, Saturated};
     use llmscen_core::signal::Signal;
 
@@ -261,10 +261,10 @@ mod tests {
     #[test]
     fn a_relative_limit_has_its_reference_or_null() {
         let schema: Value = serde_json::from_str(results_schema()).unwrap();
-        let known = Known { value: 512.0, low: None, high: Some(530.0), n: Some(400), spread: None };
+        let known = ReferenceValue { value: 512.0, low: None, high: Some(530.0), n: Some(400), spread: None };
         let with_reference = |known| {
             let mut report = sweep(1);
-            let relative = Relative { to: Against::Baseline, factor: 1.1, known };
+            let relative = Relative { to: ReferenceKind::Baseline, factor: 1.1, known };
             let check = &mut report.cases[0].verdicts[0].check;
             (check.limit, check.relative) = (relative.limit(), Some(relative));
             rendered(&report)

@@ -64,7 +64,7 @@ fn case_suite(scenario: &str, case: &CaseReport, inconclusive: Inconclusive) -> 
         let status = failed_status(NonSuccessKind::Error, "invalid", &case.audit.reasons.join("; "));
         suite.add_test_case(test("self-audit".to_owned(), &class, status));
     }
-    if let Some(end) = case.unreached().filter(|_| !case.verdicts.is_empty()) {
+    if let Some(end) = case.dataset_shortfall().filter(|_| !case.verdicts.is_empty()) {
         suite.add_test_case(test("dataset".to_owned(), &class, inconclusive_status(inconclusive, &end.to_string())));
     }
     suite
@@ -175,14 +175,14 @@ fn run_suite(report: &Report) -> Option<TestSuite> {
 mod tests {
     use super::*;
     use crate::fixture::{failing, no_data, report_of, sweep};
-    use llmscen_core::check::{Of, Op, RequestLimit, Subject};
+    use llmscen_core::check::{Op, RequestLimit, RequestSet, Subject};
     use llmscen_core::report::TokenSource;
 
     #[test]
     fn checks_over_ok_and_scheduled_requests_have_different_names() {
         let mut case = failing();
         case.verdicts[1] = case.verdicts[0].clone();
-        case.verdicts[1].check.of = Of::Scheduled;
+        case.verdicts[1].check.of = RequestSet::Scheduled;
         let document = parsed(&report_of(vec![case], RunVerdict::Fail, 1), Inconclusive::Failure);
         let names: Vec<String> = document.test_suites[0].test_cases.iter().map(|test| test.name.to_string()).collect();
         assert_eq!(names, ["ttft.p99 < 500ms", "ttft.p99 < 500ms of scheduled"]);

@@ -3,7 +3,7 @@
 use crate::format::{ABSENT, bytes, millis, number, plain};
 use crate::table::{Cell, Column, Row, Screen, Table};
 use llmscen_analysis::batch_metrics;
-use llmscen_core::local::LocalPart;
+use llmscen_core::local::LocalRound;
 use llmscen_core::report::{CaseReport, Report, SpeedRow};
 use llmscen_core::sample::Distribution;
 use llmscen_core::units::Nanos;
@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 const GB: f64 = 1e9;
 
 /// A case with a local model, and its index in the report.
-type LocalCase<'a> = (usize, &'a CaseReport, &'a LocalPart);
+type LocalCase<'a> = (usize, &'a CaseReport, &'a LocalRound);
 
 fn local_cases(report: &Report) -> impl Iterator<Item = LocalCase<'_>> {
     report.cases.iter().enumerate().filter_map(|(index, case)| Some((index, case, case.local.first()?)))
@@ -215,7 +215,7 @@ pub(crate) fn json(case: &CaseReport, distribution: impl Fn(&Distribution) -> Va
 /// The speeds of a `speed_benchmark` in results.json.
 pub(crate) fn speed_json(case: &CaseReport) -> Vec<Value> {
     let row = |row: &SpeedRow| {
-        let memory_of = row.memory.map(|_| if row.of_device { "device" } else { "process" });
+        let memory_of = row.memory.map(|_| if row.device_memory { "device" } else { "process" });
         json!({ "prompt_tokens": row.prompt_tokens, "ok": row.ok, "output_tps": row.tokens_per_second, "memory": row.memory, "memory_of": memory_of })
     };
     case.speed.iter().map(row).collect()

@@ -129,7 +129,7 @@ fn correlation_sentence(case: &CaseReport) -> Option<String> {
     }
     for repeat in &case.repeats {
         let judged = |verdict: &Verdict| verdict.effective_n.is_some() && metric(verdict) == Some(repeat.metric);
-        if let Some(effective) = repeat.few().filter(|_| !case.verdicts.iter().any(judged)) {
+        if let Some(effective) = repeat.reported_effective_n().filter(|_| !case.verdicts.iter().any(judged)) {
             add(format!("{} requests", repeat.n), format!("about {effective:.0} in the mean of `{}`", repeat.metric));
         }
     }

@@ -129,7 +129,7 @@ pub(crate) fn limit_text(verdict: &Verdict) -> String {
 mod tests {
     use super::*;
     use crate::fixture::{case, failing, no_data, report_of, sweep};
-    use llmscen_core::baseline::{Against, Known, Relative};
+    use llmscen_core::baseline::{ReferenceKind, ReferenceValue, Relative};
     use llmscen_core::report::RunVerdict;
 
     #[test]
@@ -173,14 +173,14 @@ mod tests {
         assert_eq!(table.markdown_rows(), [row.map(str::to_owned).to_vec()]);
     }
 
-    fn relative_verdict(factor: f64, known: Option<Known>) -> Verdict {
+    fn relative_verdict(factor: f64, known: Option<ReferenceValue>) -> Verdict {
         let verdict = case(4).verdicts[0].clone();
-        let relative = Relative { to: Against::Baseline, factor, known };
+        let relative = Relative { to: ReferenceKind::Baseline, factor, known };
         Verdict { check: Check { limit: relative.limit(), relative: Some(relative), ..verdict.check.clone() }, ..verdict }
     }
 
-    fn known(low: Option<f64>, high: Option<f64>) -> Option<Known> {
-        Some(Known { value: 512.0, low, high, n: Some(400), spread: None })
+    fn known(low: Option<f64>, high: Option<f64>) -> Option<ReferenceValue> {
+        Some(ReferenceValue { value: 512.0, low, high, n: Some(400), spread: None })
     }
 
     #[test]

@@ -22,17 +22,17 @@ pub fn plan_table(plan: &Plan, width: Option<usize>, color: bool) -> String {
         Column::number().terminal("WARM-UP", 1),
         Column::number().terminal("SLOS", 2),
     ];
-    let is_shown = |index: &usize| plan.quests.is_empty() || plan.quests.iter().any(|quest| quest.first == *index);
+    let is_shown = |index: &usize| plan.searches.is_empty() || plan.searches.iter().any(|quest| quest.first == *index);
     let rows = (0..plan.cases.len()).filter(is_shown).filter_map(|index| Some(plan_row(plan.cases.get(index)?)));
     let table = Table::new(columns, rows.collect()).terminal(Screen { width, color });
-    match plan.quests.first() {
-        Some(quest) => table + &describe_search(quest, plan.quests.len()),
+    match plan.searches.first() {
+        Some(quest) => table + &describe_search(quest, plan.searches.len()),
         None => table,
     }
 }
 
 fn plan_row(case: &Case) -> Row {
-    let load = [Some(describe_load(&case.load)), case.mix_words()].into_iter().flatten().collect::<Vec<_>>().join("; ");
+    let load = [Some(describe_load(&case.load)), case.describe_mix()].into_iter().flatten().collect::<Vec<_>>().join("; ");
     Row::new(vec![
         Cell::prose(&case.id),
         Cell::prose(&load),
@@ -51,7 +51,7 @@ fn describe_load(load: &Load) -> String {
 /// How much is measured: a number of requests, a duration, or whichever ends first.
 fn measured_extent(load: &Load) -> String {
     let count = load.requests.map(|count| count.to_string());
-    let span = load.lasts().map(|span| millis(span.millis()));
+    let span = load.sending_duration().map(|span| millis(span.millis()));
     count.into_iter().chain(span).collect::<Vec<_>>().join(" or ")
 }
 

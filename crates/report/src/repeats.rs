@@ -4,7 +4,7 @@ use crate::cases::metric_cell;
 use crate::format::{ABSENT, percent};
 use crate::table::{Cell, Column, Row, Table};
 use llmscen_core::report::{CaseReport, Report};
-use llmscen_core::round_variance::{Change, Repeat};
+use llmscen_core::report::{Change, RoundVariance};
 use serde_json::{Value, json};
 
 /// The table shows the values of the first rounds; results.json has all.
@@ -45,7 +45,7 @@ pub(super) fn rounds_table(report: &Report) -> Table {
     Table::new(columns, rows.collect())
 }
 
-fn repeat_row(index: usize, case: &CaseReport, repeat: &Repeat) -> Row {
+fn repeat_row(index: usize, case: &CaseReport, repeat: &RoundVariance) -> Row {
     let by_round = repeat.rounds.iter().take(SHOWN_ROUNDS).map(|value| metric_cell(case, repeat.metric, *value).text);
     let more = (repeat.rounds.len() > SHOWN_ROUNDS).then(|| "…".to_owned());
     let optional = |text: Option<String>, value: Option<f64>| Cell::figure(text.unwrap_or_else(|| ABSENT.to_owned()), value);
@@ -79,7 +79,7 @@ fn p_equation(p: f64) -> String {
 /// The `repeats` of a case in results.json.
 pub(super) fn json(case: &CaseReport) -> Vec<Value> {
     let change = |change: Option<Change>| change.map(|it| json!({ "share": it.share, "p_value": it.p_value, "n": it.n }));
-    let repeat = |repeat: &Repeat| {
+    let repeat = |repeat: &RoundVariance| {
         json!({
             "metric": repeat.metric.column(),
             "rounds": repeat.rounds,
@@ -95,9 +95,9 @@ pub(super) fn json(case: &CaseReport) -> Vec<Value> {
 }
 
 /// Warnings about metrics that drift from round to round, or change within the rounds.
-pub fn remarks(repeats: &[Repeat]) -> Vec<String> {
+pub fn remarks(repeats: &[RoundVariance]) -> Vec<String> {
     let drifts = repeats.iter().filter_map(|repeat| {
-        let change = repeat.drifts()?;
+        let change = repeat.reported_round_trend()?;
         Some(format!(
             "`{}` drifts from round to round: {} from the first to the last of {} (Mann-Kendall {}). The rounds did not \
              measure the same conditions: find out what changed on the server or its host before you use their mean.",
@@ -108,7 +108,7 @@ pub fn remarks(repeats: &[Repeat]) -> Vec<String> {
         ))
     });
     let creeps = repeats.iter().filter_map(|repeat| {
-        let change = repeat.creeps()?;
+        let change = repeat.reported_time_trend()?;
         let p = p_equation(change.p_value);
         Some(format!(
             "`{}` changes within a round: about {} from start to end (Mann-Kendall {p}). Either the warm-up is too \
@@ -127,8 +127,8 @@ mod tests {
     use llmscen_core::metric::Metric;
     use llmscen_core::report::RunVerdict;
 
-    fn repeat() -> Repeat {
-        Repeat {
+    fn repeat() -> RoundVariance {
+        RoundVariance {
             metric: Metric::Ttft,
             rounds: vec![Some(100.0), None, Some(125.5)],
             between_sd: Some(8.25),
@@ -151,10 +151,11 @@ mod tests {
         assert!(lines[1].starts_with("`ttft` changes within a round: about -10% from start to end (Mann-Kendall p < 0.001)"));
         assert_eq!(lines.len(), 2);
         let small = |share| Some(Change { share, p_value: 0.001, n: 9 });
-        let small_trend = Repeat { over_rounds: small(0.019), over_time: small(-0.019), effective_n: Some(300.0), ..repeat() };
+        let small_trend =
+            RoundVariance { over_rounds: small(0.019), over_time: small(-0.019), effective_n: Some(300.0), ..repeat() };
         assert_eq!(remarks(&[small_trend]), [""; 0]);
         let unsure = |p_value| Some(Change { share: 0.5, p_value, n: 9 });
-        let unsure = Repeat { over_rounds: unsure(0.021), over_time: unsure(0.011), effective_n: None, ..repeat() };
+        let unsure = RoundVariance { over_rounds: unsure(0.021), over_time: unsure(0.011), effective_n: None, ..repeat() };
         assert_eq!(remarks(&[unsure]), [""; 0]);
     }
 

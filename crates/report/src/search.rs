@@ -51,8 +51,8 @@ pub enum SearchOutcome {
 
 /// How a search of this report ended.
 pub fn search_outcome(report: &Report, search: &SearchReport) -> SearchOutcome {
-    match search.probes.iter().any(|probe| probe.holds.is_some()) {
-        true if search.finding.settled => SearchOutcome::Converged,
+    match search.probes.iter().any(|probe| probe.pass_probability.is_some()) {
+        true if search.finding.converged => SearchOutcome::Converged,
         _ if report.manifest.interrupted || report.manifest.error.is_some() || search.probes.is_empty() => {
             SearchOutcome::Interrupted
         }
@@ -93,7 +93,7 @@ pub fn sentence(report: &Report, search: &SearchReport) -> String {
             format!("{prefix}no result: the run ended before the first probe")
         }
         SearchOutcome::Interrupted => {
-            let has_valid_probe = search.probes.iter().any(|probe| probe.holds.is_some());
+            let has_valid_probe = search.probes.iter().any(|probe| probe.pass_probability.is_some());
             let so_far =
                 search.finding.mass.filter(|_| has_valid_probe).map(|_| format!("{interval} so far, ")).unwrap_or_default();
             format!("{prefix}no result: the search was interrupted ({so_far}{effort}){contrary}")
@@ -125,14 +125,14 @@ fn interval(search: &SearchReport) -> String {
 
 fn contrary(search: &SearchReport) -> String {
     let unit = varied_key(&search.spec).1;
-    search.finding.contrary.map_or_else(String::new, |(fails, holds)| {
+    search.finding.non_monotone.map_or_else(String::new, |(fails, holds)| {
         format!("; not monotonic: {fails}{unit} fails but {holds}{unit} passes, so there is more than one boundary")
     })
 }
 
 /// Why a search did not converge.
 fn doubt(search: &SearchReport) -> String {
-    match search.probes.iter().filter(|probe| probe.holds.is_none()).count() {
+    match search.probes.iter().filter(|probe| probe.pass_probability.is_none()).count() {
         0 => "the probe budget was used up".to_owned(),
         invalid => format!("{invalid} of {} probes measured the load generator, not the server", search.probes.len()),
     }
@@ -153,9 +153,9 @@ pub enum ProbeVerdict {
 
 /// The verdict of a probe.
 pub fn probe_verdict(probe: &ProbeReport) -> ProbeVerdict {
-    match probe.holds {
+    match probe.pass_probability {
         None => ProbeVerdict::Invalid,
-        Some(_) if probe.hopeless => ProbeVerdict::Fail,
+        Some(_) if probe.futile => ProbeVerdict::Fail,
         Some(holds) if holds >= 0.95 => ProbeVerdict::Pass,
         Some(holds) if holds <= 0.05 => ProbeVerdict::Fail,
         Some(_) => ProbeVerdict::Inconclusive,
@@ -170,7 +170,7 @@ fn verdict_text(probe: &ProbeReport) -> String {
         ProbeVerdict::Inconclusive => "inconclusive",
         ProbeVerdict::Invalid => "invalid",
     };
-    if probe.hopeless { format!("{word}, stopped early") } else { word.to_owned() }
+    if probe.futile { format!("{word}, stopped early") } else { word.to_owned() }
 }
 
 impl From<ProbeVerdict> for Emphasis {
@@ -258,7 +258,8 @@ fn probe_row(report: &Report, search: &SearchReport, position: ProbePosition, pr
         Cell::prose(probe.purpose.name()),
         Cell::count(probe.requests).with_stat("probe", "n"),
         Cell::prose(&verdict_text(probe)).emphasized(probe_verdict(probe).into()),
-        Cell::figure(probe.holds.map_or_else(|| ABSENT.to_owned(), format_probability), probe.holds).with_stat("probe", "holds"),
+        Cell::figure(probe.pass_probability.map_or_else(|| ABSENT.to_owned(), format_probability), probe.pass_probability)
+            .with_stat("probe", "holds"),
         Cell::prose(&listed.collect::<Vec<_>>().join("; ")),
     ];
     let missing = objectives.saturating_sub(probe.verdicts.len());
@@ -325,10 +326,10 @@ fn search_json(search: &SearchReport) -> Result<Value, ViewError> {
         "answer": finding.answer,
         "extent": finding.extent,
         "interval": { "low": finding.interval.0, "high": finding.interval.1, "mass": finding.mass },
-        "settled": finding.settled,
+        "settled": finding.converged,
         "confirmed": finding.confirmed,
         "monotone": finding.monotone(),
-        "contrary": finding.contrary.map(|(fails, holds)| json!({ "fails": fails, "holds": holds })),
+        "contrary": finding.non_monotone.map(|(fails, holds)| json!({ "fails": fails, "holds": holds })),
         "requests": search.probes.iter().map(|probe| probe.requests).sum::<u64>(),
         "probes": search.probes.iter().map(probe_json).collect::<Vec<_>>(),
     }))
@@ -340,9 +341,9 @@ fn probe_json(probe: &ProbeReport) -> Value {
         "round": probe.round,
         "load": probe.load,
         "purpose": probe.purpose,
-        "holds": probe.holds,
+        "holds": probe.pass_probability,
         "n": probe.requests,
-        "stopped_early": probe.hopeless,
+        "stopped_early": probe.futile,
         "per_user_tps": probe.per_user_tps,
         "total_tps": probe.total_tps,
         "goodput": probe.goodput,
@@ -383,7 +384,7 @@ mod tests {
     #[test]
     fn a_terminal_shows_every_probe_and_each_of_several_results() {
         let mut report = searched();
-        report.searches[0].finding.settled = false;
+        report.searches[0].finding.converged = false;
         report.searches[0].probes.truncate(2);
         insta::assert_snapshot!(probe_table(&report, None, false), @r"
         #  LOAD  PHASE      N  PROBE                P(PASS)  OBJECTIVES
@@ -401,7 +402,7 @@ mod tests {
         let mut report = searched();
         let text = |report: &Report| sentence(report, &report.searches[0]);
         let found = report.searches[0].finding.clone();
-        report.searches[0].finding.contrary = Some((8.0, 32.0));
+        report.searches[0].finding.non_monotone = Some((8.0, 32.0));
         assert!(
             text(&report).ends_with("; not monotonic: 8 fails but 32 passes, so there is more than one boundary"),
             "{}",
@@ -418,7 +419,7 @@ mod tests {
     #[test]
     fn an_interrupted_or_invalid_search_has_no_result() {
         let mut report = searched();
-        report.searches[0].finding.settled = false;
+        report.searches[0].finding.converged = false;
         let text = |report: &Report| sentence(report, &report.searches[0]);
         let effort = "4 probes, 400 requests)";
         let near = "Best estimate: maximum concurrency that meets every objective: 16 (97% CI 15 to 17,";
@@ -427,9 +428,9 @@ mod tests {
         let cut = "no result: the search was interrupted (97% CI 15 to 17 so far,";
         assert_eq!((text(&report), found_load(&report, &report.searches[0])), (format!("{cut} {effort}"), None));
         report.manifest.interrupted = false;
-        report.searches[0].probes[1].holds = None;
+        report.searches[0].probes[1].pass_probability = None;
         assert!(text(&report).starts_with("not converged: 1 of 4 probes measured the load generator, not the server. Best"));
-        report.searches[0].probes.iter_mut().for_each(|probe| probe.holds = None);
+        report.searches[0].probes.iter_mut().for_each(|probe| probe.pass_probability = None);
         let invalid = "no result: the load generator was the bottleneck; no probe passed its self-audit (";
         assert_eq!((text(&report), found_load(&report, &report.searches[0])), (format!("{invalid}{effort}"), None));
         assert_eq!(verdict_text(&report.searches[0].probes[1]), "invalid, stopped early");

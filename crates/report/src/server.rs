@@ -4,7 +4,7 @@ use crate::format::{ABSENT, millis, plain, value};
 use crate::repeats;
 use crate::table::{Cell, Column, Row, Table};
 use llmscen_core::report::{CaseReport, Report};
-use llmscen_core::server::{ServerEnd, Startup};
+use llmscen_core::target::{ServerEnd, Startup};
 use llmscen_core::units::{Nanos, Unit};
 use serde_json::{Value, json};
 

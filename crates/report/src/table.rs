@@ -7,7 +7,7 @@ pub(crate) use terminal::Screen;
 use crate::ViewError;
 use crate::format::{ABSENT, code, number, plain, prose};
 use llmscen_core::check::Ruling;
-use llmscen_core::foreign::cell as guard_formula;
+use llmscen_core::escape::escape_csv_cell as guard_formula;
 use minijinja::HtmlEscape;
 use serde_json::{Map, Value, json};
 

@@ -5,7 +5,7 @@ use crate::table::{Cell, Column, Row, Table};
 use llmscen_core::metric::{Metric, Stat};
 use llmscen_core::report::{CaseReport, Report};
 use llmscen_core::signal::Signal;
-use llmscen_core::telemetry::{Other, Seen, SignalStat};
+use llmscen_core::telemetry::{OtherStat, SignalStat, StatValue};
 use llmscen_core::units::Unit;
 use serde_json::{Map, Value, json};
 
@@ -26,7 +26,7 @@ pub fn json(case: &CaseReport) -> Value {
             let mut bounds = Map::new();
             for (name, share) in QUANTILES {
                 let quantile = stat.at(Stat::Quantile(share));
-                object[name] = json!(quantile.and_then(Seen::value));
+                object[name] = json!(quantile.and_then(StatValue::value));
                 bounds.extend(quantile.and_then(bound_json).map(|bound| (name.to_owned(), bound)));
             }
             object["bounds"] = Value::Object(bounds);
@@ -34,10 +34,10 @@ pub fn json(case: &CaseReport) -> Value {
         });
         (signal.name().to_owned(), json!(statistics))
     };
-    let other = |(name, series): (&String, &Other)| {
+    let other = |(name, series): (&String, &OtherStat)| {
         let statistics = match series {
-            Other::Level { n, mean, min, max } => json!({ "n": n, "mean": mean, "min": min, "max": max }),
-            Other::Growth(growth) => json!({ "per_second": growth }),
+            OtherStat::Level { n, mean, min, max } => json!({ "n": n, "mean": mean, "min": min, "max": max }),
+            OtherStat::Growth(growth) => json!({ "per_second": growth }),
         };
         (name.clone(), statistics)
     };
@@ -48,11 +48,11 @@ pub fn json(case: &CaseReport) -> Value {
 }
 
 /// The bound of a quantile in the first or last bucket of a histogram; None if its value is known.
-fn bound_json(quantile: Seen) -> Option<Value> {
+fn bound_json(quantile: StatValue) -> Option<Value> {
     match quantile {
-        Seen::Value(_) => None,
-        Seen::AtMost(most) => Some(json!({ "at_most": most })),
-        Seen::AtLeast(least) => Some(json!({ "at_least": least })),
+        StatValue::Value(_) => None,
+        StatValue::AtMost(most) => Some(json!({ "at_most": most })),
+        StatValue::AtLeast(least) => Some(json!({ "at_least": least })),
     }
 }
 
@@ -62,7 +62,7 @@ pub(crate) fn signals(case: &CaseReport) -> Table {
     let columns = [Column::text().documents("Signal"), Column::number().documents("n")].into_iter().chain(statistics).collect();
     let row = |(signal, values): (&Signal, &SignalStat)| {
         let figure = |stat: &Stat| {
-            Cell::figure(statistic(*signal, values, *stat), values.at(*stat).and_then(Seen::value))
+            Cell::figure(statistic(*signal, values, *stat), values.at(*stat).and_then(StatValue::value))
                 .with_stat("", &stat.to_string())
         };
         let first = [Cell::code(signal.name()), Cell::count(values.n).with_stat("", "n")];
@@ -77,7 +77,7 @@ fn statistic(signal: Signal, values: &SignalStat, stat: Stat) -> String {
 }
 
 /// A value or its bound in its unit: `≤ 300 ms`.
-fn format_seen(seen: Seen, unit: Unit) -> String {
+fn format_seen(seen: StatValue, unit: Unit) -> String {
     format!("{}{}", seen.sign(), value(seen.number(), unit))
 }
 
@@ -93,8 +93,8 @@ pub(crate) fn server_ttft<'a>(cases: impl Iterator<Item = (usize, &'a CaseReport
     ];
     let rows = cases.flat_map(|(index, case)| {
         ttft_breakdown(case).into_iter().map(move |row| {
-            let figure = |value: Option<Seen>| {
-                Cell::figure(value.map_or_else(String::new, |it| format_seen(it, Unit::Millis)), value.and_then(Seen::value))
+            let figure = |value: Option<StatValue>| {
+                Cell::figure(value.map_or_else(String::new, |it| format_seen(it, Unit::Millis)), value.and_then(StatValue::value))
             };
             let first = [Cell::case(index, &case.id), Cell::prose(row.name)];
             Row::new(first.into_iter().chain(row.figures.map(figure)).collect())
@@ -108,7 +108,7 @@ pub(crate) fn server_ttft<'a>(cases: impl Iterator<Item = (usize, &'a CaseReport
 struct TtftRow {
     name: &'static str,
     /// Mean, p50, p95 and p99 in milliseconds. A difference has only a mean, since quantiles cannot be subtracted.
-    figures: [Option<Seen>; 4],
+    figures: [Option<StatValue>; 4],
 }
 
 /// TTFT of client and server, and the components that add up to the client's mean: send delay, queue, work and the rest. Empty if
@@ -122,18 +122,18 @@ fn ttft_breakdown(case: &CaseReport) -> Vec<TtftRow> {
         return Vec::new();
     };
     let queue = server(Signal::ServerQueueTime);
-    let mean = |mean: Option<f64>| [mean.map(Seen::Value), None, None, None];
+    let mean = |mean: Option<f64>| [mean.map(StatValue::Value), None, None, None];
     let shares = [0.50, 0.95, 0.99];
     let measured = |signal: Signal| {
         server(signal).map(|values| {
             let [p50, p95, p99] = shares.map(|share| values.at(Stat::Quantile(share)));
-            [values.mean.map(Seen::Value), p50, p95, p99]
+            [values.mean.map(StatValue::Value), p50, p95, p99]
         })
     };
-    let [p50, p95, p99] = shares.map(|share| scheduled.quantile(share).map(Seen::Value));
+    let [p50, p95, p99] = shares.map(|share| scheduled.quantile(share).map(StatValue::Value));
     let after_queue = queue.map(|queue| mean(reported.mean.zip(queue.mean).map(|(all, queue)| all - queue)));
     let rows = [
-        ("client, from the scheduled send time", Some([Some(Seen::Value(scheduled.mean)), p50, p95, p99])),
+        ("client, from the scheduled send time", Some([Some(StatValue::Value(scheduled.mean)), p50, p95, p99])),
         ("server histogram", measured(Signal::ServerTtft)),
         ("component: send delay of the client", Some(mean(Some(scheduled.mean - sent.mean)))),
         ("component: queue in the server", measured(Signal::ServerQueueTime)),
@@ -287,7 +287,7 @@ mod tests {
             rows.iter().filter(|row| row.name.starts_with("component")).filter_map(|row| row.figures[0]?.value()).sum();
         assert!((sum - case.distributions[&Metric::Ttft].mean).abs() < 1e-9, "{rows:?}");
         assert_eq!(rows.len(), 6);
-        assert_eq!(rows[3].figures[1], Some(Seen::AtMost(300.0)), "the queue's p50 is in its first bucket");
+        assert_eq!(rows[3].figures[1], Some(StatValue::AtMost(300.0)), "the queue's p50 is in its first bucket");
         case.telemetry.signals.remove(&Signal::ServerQueueTime);
         let rows = ttft_breakdown(&case);
         assert_eq!((rows.len(), rows[3].name), (5, "component: server, queue included"));

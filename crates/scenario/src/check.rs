@@ -21,7 +21,7 @@ use crate::check::cursor::Cursor;
 use crate::fault::Mistake;
 use crate::suggest::{list, meant_or, nearest};
 use crate::tree::Span;
-use llmscen_core::baseline::Against;
+use llmscen_core::baseline::ReferenceKind;
 use llmscen_core::check::{Op, RequestLimit, Subject};
 use llmscen_core::metric::{Metric, Scope, Stat};
 use llmscen_core::signal::{Form, Signal};
@@ -35,7 +35,7 @@ pub(crate) struct Assertion {
     /// Threshold, in the unit of the left side; 0 where it is relative.
     pub limit: f64,
     /// The other run, and the factor.
-    pub relative: Option<(Against, f64)>,
+    pub relative: Option<(ReferenceKind, f64)>,
 }
 
 /// A syntax error of an assertion.
@@ -302,22 +302,22 @@ fn no_multiple(cursor: &Cursor<'_>, signal: Signal) -> CheckError {
     error.help("Its samples are correlated, so runs cannot be compared by a test: write a number.")
 }
 
-const WORDS: [Against; 2] = [Against::Baseline, Against::Reference];
+const WORDS: [ReferenceKind; 2] = [ReferenceKind::Baseline, ReferenceKind::Reference];
 const FORM: &str = "Write for example `1.10 * baseline`, `0.95 * reference`, or `baseline` alone.";
 
-fn parse_against(word: &str) -> Option<Against> {
+fn parse_against(word: &str) -> Option<ReferenceKind> {
     WORDS.into_iter().find(|against| against.name() == word)
 }
 
 /// A parsed `1.10 * baseline`.
 struct Multiple {
-    to: Against,
+    to: ReferenceKind,
     factor: f64,
     at: Range<usize>,
 }
 
 /// Parses `1.10 * baseline`. Where there is none, the cursor stays.
-fn parse_multiple(cursor: &mut Cursor<'_>, op: Op) -> Result<Option<(Against, f64)>, CheckError> {
+fn parse_multiple(cursor: &mut Cursor<'_>, op: Op) -> Result<Option<(ReferenceKind, f64)>, CheckError> {
     let start = *cursor;
     let (number, number_at) = cursor.number();
     let (unit, unit_at) = cursor.unit();

@@ -121,7 +121,7 @@ fn plan(Resolved { root }: &Resolved, env: &BTreeMap<String, String>, review: &m
     baseline::compare(&ground, &resolved, review);
     let secrets: Arc<[Secret]> = secrets::secrets(root, &plan, env).into();
     let mut plan = Plan { id: resolve::digest(&resolved), resolved, secrets, ..plan };
-    plan.cases.iter_mut().for_each(|case| case.target.of_scenario = plan.secrets.clone());
+    plan.cases.iter_mut().for_each(|case| case.target.scenario_secrets = plan.secrets.clone());
     Some(plan)
 }
 

@@ -10,8 +10,8 @@ use crate::tree::{Node, last_segment};
 use crate::values::time::duration;
 use crate::vars::Variables;
 use llmscen_core::dataset::DatasetSpec;
-use llmscen_core::labels::Labels;
-use llmscen_core::mix::Entry;
+use llmscen_core::mix::MixEntry;
+use llmscen_core::plan::Labels;
 use llmscen_core::plan::{AuditLimits, Case, Plan, ReportSpec};
 use llmscen_core::request::RequestSpec;
 use llmscen_core::search::CapacitySearch;
@@ -80,7 +80,7 @@ pub(crate) fn plan(root: &Node, env: &BTreeMap<String, String>, review: &mut Rev
         description: root.get("description").and_then(Node::string),
         seed: shared.seed,
         cases,
-        quests,
+        searches: quests,
         rounds: rounds?.count,
         restart: rounds?.restart,
         pause: shared.pause,
@@ -177,7 +177,7 @@ fn decode_case(root: &Node, point: &Point, given: &CaseInputs<'_>, review: &mut 
 struct Workload {
     request: RequestSpec,
     dataset: DatasetSpec,
-    mix: Vec<Entry>,
+    mix: Vec<MixEntry>,
 }
 
 fn decode_plain(draft: &Draft<'_>, given: &CaseInputs<'_>, review: &mut Review) -> Option<Workload> {

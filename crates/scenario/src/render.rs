@@ -9,11 +9,11 @@ use crate::render::body::{Body, Scope};
 use crate::render::speech::{Dialog, tools};
 use crate::tree::last_segment;
 use llmscen_core::api::Api;
+use llmscen_core::dataset::Prompt;
 use llmscen_core::plan::Case;
-use llmscen_core::prompt::Prompt;
+use llmscen_core::request::sample_length;
 use llmscen_core::request::{Quantity, RequestSpec};
 use llmscen_core::seed::Seed;
-use llmscen_core::stats::length_distribution::draw;
 use llmscen_core::target::ModelShare;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -100,7 +100,7 @@ impl Renderer {
             return Err(RenderError::Shape);
         }
         let labels = case.labels.0.iter().map(|(path, value)| (last_segment(path).to_owned(), json!(value))).collect();
-        let limit_path = case.target.api.place(MAX_TOKENS).map(|path| path.into_owned());
+        let limit_path = case.target.api.body_path(MAX_TOKENS).map(|path| path.into_owned());
         let other = (limit_path.as_deref() == Some(MAX_TOKENS)).then(|| NEW_LIMIT.to_owned());
         Ok(Renderer {
             case: case.clone(),
@@ -173,8 +173,9 @@ impl Renderer {
     /// the chat API.
     fn override_body(&self, body: &mut Map<String, Value>, prompt: &Prompt) {
         let custom = self.case.target.api == Api::Custom;
-        let path_of =
-            |field: &str| if custom { Some(field.to_owned()) } else { self.case.target.api.place(field).map(Cow::into_owned) };
+        let path_of = |field: &str| {
+            if custom { Some(field.to_owned()) } else { self.case.target.api.body_path(field).map(Cow::into_owned) }
+        };
         for (field, value) in &prompt.sampling {
             if let Some(path) = path_of(field) {
                 body::set_field(body, &path, value.clone());
@@ -198,7 +199,7 @@ impl Renderer {
             body::fill_field(body, path, json!(max_tokens));
         }
         for (field, value) in prompt.sampling.iter().chain(&self.case.request.sampling) {
-            let puts = self.case.target.api.puts(field, &tools(self.case.target.api, field, value));
+            let puts = self.case.target.api.body_fields(field, &tools(self.case.target.api, field, value));
             // Where the field is present, the fields that accompany it are left alone.
             if puts.first().is_some_and(|(path, _)| body::get_field(body, path).is_none()) {
                 puts.into_iter().for_each(|(path, value)| body::fill_field(body, &path, value));
@@ -217,7 +218,7 @@ impl Renderer {
 
     /// Adds what a field needs to the body's `include` list, also to that of the template or `extra`.
     fn add_includes(&self, body: &mut Map<String, Value>) {
-        let puts = self.case.request.sampling.iter().flat_map(|(field, value)| self.case.target.api.puts(field, value));
+        let puts = self.case.request.sampling.iter().flat_map(|(field, value)| self.case.target.api.body_fields(field, value));
         for (_, needed) in puts.filter(|(path, _)| path == "include") {
             if let (Some(Value::Array(list)), Value::Array(needed)) = (body.get_mut("include"), needed) {
                 let missing: Vec<Value> = needed.into_iter().filter(|value| !list.contains(value)).collect();
@@ -254,7 +255,7 @@ pub fn streams(request: &RequestSpec) -> bool {
 
 /// Draws a length of at least 1. None where `fields` does not have it as a number.
 pub(crate) fn draw_length(quantity: &Quantity, seed: Seed, fields: &Map<String, Value>) -> Option<u64> {
-    draw(quantity, fields, &mut ChaCha8Rng::seed_from_u64(seed.0)).filter(|n| *n >= 1)
+    sample_length(quantity, fields, &mut ChaCha8Rng::seed_from_u64(seed.0)).filter(|n| *n >= 1)
 }
 
 /// Draws a model by weight.

@@ -12,7 +12,7 @@ use crate::sections::server::{ARGUMENT, COMMAND, command};
 use crate::tree::{Data, Node, Part, joined, last_segment};
 use crate::yaml;
 use llmscen_core::redact::is_distinct;
-use llmscen_core::url_secrets::{hidden, is_secret_name, is_url, is_veiled};
+use llmscen_core::url_secrets::{is_secret_name, is_url, needs_placeholder, secret_ranges};
 use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
 use std::ops::Range;
@@ -184,7 +184,7 @@ impl Writer<'_> {
     fn by_reference(&mut self, node: &Node) -> Value {
         let Some(parts) = &node.parts else { return self.text(node) };
         let one = |part: &Part| match part {
-            Part::Env { value, .. } if is_veiled(value) => by_name(part),
+            Part::Env { value, .. } if needs_placeholder(value) => by_name(part),
             part => write_part(part, TextSyntax::Text),
         };
         Value::from(parts.iter().map(one).collect::<String>())
@@ -213,7 +213,7 @@ impl Writer<'_> {
     /// Writes a URL without its password and secret parameters.
     fn address(&mut self, node: &Node) -> Value {
         let Some(text) = node.text() else { return self.free(node, TextSyntax::Text) };
-        let hidden = hidden(&text);
+        let hidden = secret_ranges(&text);
         let literal_parts = [Part::Literal(text.to_string())];
         let mut masked = String::new();
         let mut start = 0;

@@ -6,8 +6,8 @@ use crate::sections::server::command;
 use crate::tree::{Data, Node, Part, last_segment};
 use llmscen_core::plan::Plan;
 use llmscen_core::redact::is_distinct;
-use llmscen_core::target::{Place, Secret};
-use llmscen_core::url_secrets::{hidden, in_url, is_secret_name, is_url, is_veiled, shown};
+use llmscen_core::target::{Secret, TargetLocation};
+use llmscen_core::url_secrets::{is_secret_name, is_url, needs_placeholder, redact_url, secret_ranges, secrets_in_url};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The syntax of a text, which decides the meaning of braces.
@@ -44,7 +44,7 @@ pub(crate) fn from_env(node: &Node) -> bool {
 /// Whether a number is written as a variable: one with a secret name, or a long one in a request body.
 pub(crate) fn keeps_name(node: &Node, syntax: TextSyntax) -> bool {
     let keeps = |part: &Part| match part {
-        Part::Env { name, value } => is_secret_name(name) || syntax == TextSyntax::Body && is_veiled(value),
+        Part::Env { name, value } => is_secret_name(name) || syntax == TextSyntax::Body && needs_placeholder(value),
         _ => false,
     };
     node.parts.iter().any(|parts| parts.iter().any(keeps))
@@ -62,7 +62,9 @@ pub(crate) fn write_text(node: &Node, syntax: TextSyntax) -> String {
 pub(crate) fn write_part(part: &Part, syntax: TextSyntax) -> String {
     match part {
         Part::Literal(text) => escape_text(text, syntax),
-        Part::Env { name, value } if is_secret_name(name) || syntax == TextSyntax::Body && is_veiled(value) => by_name(part),
+        Part::Env { name, value } if is_secret_name(name) || syntax == TextSyntax::Body && needs_placeholder(value) => {
+            by_name(part)
+        }
         Part::Env { value, .. } => escape_text(value, syntax),
         Part::Ref(_) => by_name(part),
     }
@@ -181,9 +183,9 @@ pub(crate) fn secrets(root: &Node, plan: &Plan, env: &BTreeMap<String, String>) 
     found.shown.extend(models.into_iter().map(str::to_owned));
     // A preset may add a URL.
     let pages = plan.cases.iter().filter_map(|case| case.target.metrics.as_ref().map(|page| page.url.as_str()));
-    let urls = plan.cases.iter().filter_map(|case| match &case.target.place {
-        Place::Url(url) => Some(url.as_str()),
-        Place::Simulator { .. } | Place::Local(_) => None,
+    let urls = plan.cases.iter().filter_map(|case| match &case.target.location {
+        TargetLocation::Url(url) => Some(url.as_str()),
+        TargetLocation::Simulator { .. } | TargetLocation::Local(_) => None,
     });
     pages.chain(urls).for_each(|url| found.url(url));
     let Found { certain, likely, shown } = found;
@@ -261,15 +263,15 @@ impl Found {
     }
 
     fn url(&mut self, url: &str) {
-        let all = hidden(url).into_iter().map(|range| (range.start, &url[range]));
+        let all = secret_ranges(url).into_iter().map(|range| (range.start, &url[range]));
         let query = url.find('?').unwrap_or(url.len());
         for (start, value) in all {
             let name = url[..start].rsplit(['?', '&']).next().unwrap_or_default();
             let certain = start < query || is_secret_name(name.trim_end_matches('='));
             if certain { &mut self.certain } else { &mut self.likely }.insert(value.to_owned());
         }
-        self.certain.extend(in_url(url).into_iter().filter(|secret| !url.contains(secret.as_str())));
-        self.shown.push(shown(url));
+        self.certain.extend(secrets_in_url(url).into_iter().filter(|secret| !url.contains(secret.as_str())));
+        self.shown.push(redact_url(url));
     }
 }
 
@@ -290,7 +292,7 @@ mod tests {
         let text = format!("version: 1\nname: chat-team-blue\nload: {{concurrency: 1, requests: 1}}\n{sections}");
         let loaded = load_with(&text, env, &[]);
         let plan = loaded.unwrap_or_else(|faults| panic!("{}", faults.render(false, 120))).plan;
-        assert!(plan.cases.iter().all(|case| case.target.of_scenario == plan.secrets));
+        assert!(plan.cases.iter().all(|case| case.target.scenario_secrets == plan.secrets));
         plan.secrets.iter().map(|secret| secret.expose().to_owned()).collect()
     }
 

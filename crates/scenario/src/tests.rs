@@ -6,7 +6,7 @@ mod plans;
 
 use super::*;
 use llmscen_core::load::{Arrival, Shape, Warmup};
-use llmscen_core::target::Place;
+use llmscen_core::target::TargetLocation;
 use llmscen_core::units::Nanos;
 use proptest::prelude::*;
 use serde_json::json;
@@ -52,7 +52,9 @@ fn plan_has_all_defaults() {
 #[test]
 fn api_simulator_equals_url_simulator() {
     let said = plan(&BASE.replace("{url: simulator}", "{api: simulator, simulator: {alpha: 1ms}}"));
-    assert!(matches!(&said.cases[0].target.place, Place::Simulator { server, .. } if server.alpha == Nanos::from_millis(1)));
+    assert!(
+        matches!(&said.cases[0].target.location, TargetLocation::Simulator { server, .. } if server.alpha == Nanos::from_millis(1))
+    );
     assert_eq!(said, plan(&BASE.replace("{url: simulator}", "{url: simulator, simulator: {alpha: 1ms}}")));
 }
 
@@ -61,7 +63,7 @@ fn variables_get_the_type_of_their_value() {
     let yaml = "version: 1\nname: t\nvars: {n: \"${N:-4}\", host: 'h${PORT}', list: [a, b]}\ntarget: {url: \"http://{{ vars.host }}/v1/chat/completions\", model: \"{{ vars.list }}\"}\ndataset: {kind: prompt, text: \"$${X} {{ \\\"{{\\\" }} {{ target.url }}\"}\nload: {concurrency: \"{{ vars.n }}\", requests: \"${R:-${Q:-7}}\"}\n";
     let plan = load_with(yaml, &[("PORT", "80"), ("R", "")], &[]).unwrap().plan;
     let case = &plan.cases[0];
-    assert_eq!(case.target.place, Place::Url("http://h80/v1/chat/completions".into()));
+    assert_eq!(case.target.location, TargetLocation::Url("http://h80/v1/chat/completions".into()));
     assert_eq!(case.load.shape, Shape::Closed { users: 4 });
     assert_eq!(case.load.requests, Some(7));
     assert_eq!(case.target.models.iter().map(|model| model.name.as_str()).collect::<Vec<_>>(), ["a", "b"]);
@@ -164,7 +166,10 @@ fn shipped_scenarios_read_the_server_from_the_environment() {
         let env = owned(&[("LLM_URL", "https://example.org/v1/x"), ("LLM_MODEL", "m")]);
         let loaded = load(&Input { path, text: None, env: &env, set: &[] }).unwrap_or_else(|faults| panic!("{name}: {faults}"));
         let target = &loaded.plan.cases[0].target;
-        assert_eq!((&target.place, target.models[0].name.as_str()), (&Place::Url("https://example.org/v1/x".into()), "m"));
+        assert_eq!(
+            (&target.location, target.models[0].name.as_str()),
+            (&TargetLocation::Url("https://example.org/v1/x".into()), "m")
+        );
     }
 }
 
@@ -173,7 +178,7 @@ fn shipped_scenarios_expand_to_these_cases() {
     let mut lines = Vec::new();
     for (name, path) in shipped() {
         let plan = load_file(&path).unwrap().plan;
-        for quest in &plan.quests {
+        for quest in &plan.searches {
             let (spec, loads) = (&quest.spec, quest.grid.len());
             lines.push(format!(
                 "{name} searches {} over {loads} loads, {} to {}, from {}",
@@ -181,15 +186,15 @@ fn shipped_scenarios_expand_to_these_cases() {
             ));
         }
         // The loads of a search differ in nothing else.
-        for case in plan.cases.iter().take(if plan.quests.is_empty() { usize::MAX } else { 1 }) {
+        for case in plan.cases.iter().take(if plan.searches.is_empty() { usize::MAX } else { 1 }) {
             let (load, data) = (&case.load, &case.dataset);
             let checks: Vec<String> = case.checks.iter().map(ToString::to_string).collect();
             let planned = load.planned().map_or("open end".to_owned(), |n| n.to_string());
             let more =
                 [data.shape.as_ref().map(|shape| format!("{shape:?}")), data.turns.as_ref().map(|turns| format!("{turns:?}"))];
-            let sources = case.lines().into_iter().map(|line| format!("{:?}", line.dataset.source));
+            let sources = case.traffic_classes().into_iter().map(|line| format!("{:?}", line.dataset.source));
             let data = sources.chain(more.into_iter().flatten()).collect::<Vec<_>>();
-            let (id, api, shape) = (&case.id, case.target.api, case.load_words());
+            let (id, api, shape) = (&case.id, case.target.api, case.describe_load());
             let line = format!("{name} {id} | {api} | {} | {shape} | {planned} | {}", data.join(", "), checks.join("; "));
             lines.push(line.trim_end().to_owned());
         }

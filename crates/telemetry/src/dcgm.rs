@@ -9,7 +9,7 @@ use llmscen_core::signal::Signal::{self, *};
 use llmscen_core::target::Tls;
 use llmscen_core::telemetry::{Scrape, Source};
 use llmscen_core::units::Nanos;
-use llmscen_core::url_secrets::shown as address;
+use llmscen_core::url_secrets::redact_url as address;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::time::Instant;
 

@@ -8,7 +8,7 @@ use llmscen_core::signal::Signal;
 use llmscen_core::target::{Secret, Tls};
 use llmscen_core::telemetry::{Scrape, Source};
 use llmscen_core::units::Nanos;
-use llmscen_core::url_secrets::shown as address;
+use llmscen_core::url_secrets::redact_url as address;
 use names::FAMILIES;
 use reqwest::header::{ACCEPT, ACCEPT_ENCODING, CONTENT_ENCODING, HeaderMap, HeaderName, HeaderValue};
 use reqwest::{Certificate, Client, Identity, Response, Url, redirect};

@@ -3,7 +3,7 @@
 use crate::process::stand_behind;
 use crate::{SampledValue, TelemetrySource};
 use llmscen_core::signal::Signal;
-use llmscen_core::telemetry::{Reading, Source};
+use llmscen_core::telemetry::{Source, TelemetrySample};
 use std::collections::HashMap;
 use std::io;
 use std::sync::Arc;
@@ -51,7 +51,7 @@ impl Sampler {
     }
 
     /// Samples all sources for the last time. Returns the readings in order of time, and notes on them.
-    pub fn finish(self) -> (Vec<Reading>, Vec<String>) {
+    pub fn finish(self) -> (Vec<TelemetrySample>, Vec<String>) {
         let Some(Running { origin, thread }) = self.running else { return Default::default() };
         drop(origin);
         let panicked = |_| (Vec::new(), vec!["the telemetry thread stopped unexpectedly; this is a bug in llmscen".into()]);
@@ -115,7 +115,7 @@ type Series = (Source, Arc<str>, Arc<str>, Option<u32>);
 /// The readings of a round so far.
 struct Log {
     zero: Instant,
-    readings: Vec<Reading>,
+    readings: Vec<TelemetrySample>,
     notes: Vec<String>,
     /// Interned names and labels.
     texts: HashMap<Box<str>, Arc<str>>,
@@ -174,7 +174,7 @@ impl Log {
                 return;
             }
         }
-        self.readings.push(Reading { at_ns, source, name, labels, device: value.device, value: value.value });
+        self.readings.push(TelemetrySample { at_ns, source, name, labels, device: value.device, value: value.value });
     }
 
     fn intern(&mut self, text: &str) -> Arc<str> {
@@ -187,7 +187,7 @@ impl Log {
     }
 
     /// The readings, and the notes: first those on failed samples.
-    fn into_parts(self) -> (Vec<Reading>, Vec<String>) {
+    fn into_parts(self) -> (Vec<TelemetrySample>, Vec<String>) {
         let mut notes: Vec<String> = self.sources.iter().filter_map(SourceLog::note).collect();
         notes.extend(self.notes);
         (self.readings, notes)

@@ -3,7 +3,7 @@
 use crate::cli::progress::{permanent_line, round_title};
 use crate::run::event::{Event, Preparing, Progress};
 use crate::run::execution::stop::Level;
-use llmscen_core::early_stop::Ending;
+use llmscen_core::early_stop::EarlyStop;
 use llmscen_core::load::Load;
 use llmscen_core::plan::{Case, Plan};
 use llmscen_core::units::Nanos;
@@ -104,10 +104,10 @@ impl Second {
 impl View {
     /// The view before the first event.
     pub fn new(plan: &Plan) -> View {
-        let search = !plan.quests.is_empty();
+        let search = !plan.searches.is_empty();
         let part = |round| {
             move |case: &Case| {
-                let planned_s = case.load.lasts().map(Nanos::secs);
+                let planned_s = case.load.sending_duration().map(Nanos::secs);
                 Part {
                     case: case.id.clone(),
                     round,
@@ -139,10 +139,10 @@ impl View {
             }
             Event::Ending(ending) => {
                 let word = match ending {
-                    Ending::Aborted(_) => "FAIL, aborted",
-                    Ending::Saturated(_) => "SATURATED",
-                    Ending::TargetLost(_) => "ERROR, target lost",
-                    Ending::AllFailed(_) => "ERROR, stopped",
+                    EarlyStop::Aborted(_) => "FAIL, aborted",
+                    EarlyStop::Saturated(_) => "SATURATED",
+                    EarlyStop::TargetLost(_) => "ERROR, target lost",
+                    EarlyStop::AllFailed(_) => "ERROR, stopped",
                 };
                 self.set_state(self.current, State::StoppedEarly(word));
             }

@@ -2,7 +2,7 @@ use super::draw;
 use super::state::{State, View};
 use crate::run::event::{Event, Progress};
 use crate::run::execution::stop::Level;
-use llmscen_core::early_stop::{Ending, Saturated};
+use llmscen_core::early_stop::{EarlyStop, Saturated};
 use llmscen_core::plan::Plan;
 use llmscen_scenario::Input;
 use ratatui::Terminal;
@@ -132,7 +132,7 @@ fn a_search_shows_the_result_of_each_probe() {
 #[test]
 fn an_early_stop_stays_the_state_of_a_case() {
     let mut view = running_view();
-    view.apply(&Event::Ending(Ending::Saturated(Saturated { from_s: 3.0, ..Saturated::default() })), 57.0);
+    view.apply(&Event::Ending(EarlyStop::Saturated(Saturated { from_s: 3.0, ..Saturated::default() })), 57.0);
     view.apply(&Event::CaseEnded(progress(16, 13)), 57.2);
     assert_eq!((view.parts[1].state.clone(), view.parts[2].state.clone()), (State::Ended, State::StoppedEarly("SATURATED")));
     assert_eq!(view.notes.back().unwrap().split(':').next(), Some("saturated at 3.0 s"));

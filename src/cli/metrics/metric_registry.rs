@@ -100,14 +100,14 @@ impl MetricRegistry {
     /// Adds a run of this plan.
     pub fn start_run(&self, plan: &Plan) {
         let mut state = self.lock();
-        state.redactor = std::mem::take(&mut state.redactor).joined(redactor(plan));
+        state.redactor = std::mem::take(&mut state.redactor).merge(redactor(plan));
         let number = (state.runs.len() + 1).to_string();
         state.runs.push(RunEntry {
             number,
             scenario: plan.name.clone(),
             plan_id: plan.id.clone(),
             case_info: plan.cases.iter().map(|case| (case.id.clone(), CaseInfo::new(case))).collect(),
-            parts: plan.quests.is_empty().then_some(plan.cases.len() as u64 * u64::from(plan.rounds)),
+            parts: plan.searches.is_empty().then_some(plan.cases.len() as u64 * u64::from(plan.rounds)),
             parts_done: 0,
         });
     }
@@ -190,7 +190,7 @@ pub fn render_exposition(mut state: RegistryState) -> Result<String, Error> {
         .cases
         .iter_mut()
         .flat_map(|case| [&mut case.scenario, &mut case.case, &mut case.info.load, &mut case.info.api, &mut case.info.model]);
-    names.chain(cases).for_each(|text| *text = escape_label(&redactor.strike(std::mem::take(text))));
+    names.chain(cases).for_each(|text| *text = escape_label(&redactor.redact(std::mem::take(text))));
     let mut registry = Registry::with_prefix("llmscen");
     registry.register_collector(Box::new(Exposition(state)));
     let mut text = String::new();

@@ -29,8 +29,9 @@ pub(crate) fn cached(case: &Case, parts: &[&Part], sample: &Sample) -> Cached {
     let reported = sample.requests.iter().any(|request| request.ok() && request.value(Metric::CachedTokens).is_some());
     let known = |request: &MeasuredRequest<'_>| reported && request.ok() && request.value(Metric::PromptTokens).is_some();
     let sum = |requests: &[(MeasuredRequest<'_>, f64)]| {
-        let cached =
-            |(request, shared): &(MeasuredRequest<'_>, f64)| (request.value(Metric::CachedTokens).unwrap_or(0.0) - shared).max(0.0);
+        let cached = |(request, shared): &(MeasuredRequest<'_>, f64)| {
+            (request.value(Metric::CachedTokens).unwrap_or(0.0) - shared).max(0.0)
+        };
         let total: f64 = requests.iter().filter_map(|(request, _)| request.value(Metric::PromptTokens)).sum();
         (total > 0.0).then(|| requests.iter().map(cached).sum::<f64>() / total)
     };
@@ -62,13 +63,13 @@ pub(crate) fn has_unique_prompts(case: &Case) -> bool {
 /// Number of tokens that a prompt may share with others by design; None if it need not be unique.
 fn shared_tokens(case: &Case, request: MeasuredRequest<'_>, repeats: bool) -> Option<f64> {
     let group = request.group();
-    let data = case.entry_of(group).map_or(&case.dataset, |entry| &entry.dataset);
+    let data = case.entry_for_group(group).map_or(&case.dataset, |entry| &entry.dataset);
     if request.turn() > 0 || !is_unique(data, repeats) {
         return None;
     }
     let system = data.system.as_deref().filter(|_| !has_unique_start(data)).map_or(0.0, tokens);
     // Tools are at the start of the template.
-    let extra = &case.request_of(group).extra;
+    let extra = &case.request_for_group(group).extra;
     let extra = if extra.is_empty() { 0.0 } else { tokens(&serde_json::Value::from(extra.clone()).to_string()) };
     Some(TEMPLATE_TOKENS + system + extra)
 }
@@ -126,7 +127,7 @@ mod tests {
     }
 
     fn case(source: Source) -> Case {
-        Case { dataset: DatasetSpec::of(source), ..plain("http://10.0.0.1/v1") }
+        Case { dataset: DatasetSpec::new(source), ..plain("http://10.0.0.1/v1") }
     }
 
     /// Adds a request of 1000 prompt tokens.

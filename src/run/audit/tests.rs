@@ -2,14 +2,14 @@ use super::*;
 use llmscen_analysis::{RequestFields, Tagged};
 use llmscen_client::http::dropped;
 use llmscen_core::api::Api;
-use llmscen_core::call::Call;
-use llmscen_core::check::{Check, Confidence, NoData, Of, Op, RequestLimit, Ruling, Subject};
+use llmscen_core::check::{Check, Confidence, NoData, Op, RequestLimit, RequestSet, Ruling, Subject};
 use llmscen_core::dataset::{DatasetSpec, Source};
-use llmscen_core::labels::Labels;
 use llmscen_core::load::{Load, Shape};
 use llmscen_core::manifest::Stall;
 use llmscen_core::metric::Stat;
 use llmscen_core::outcome::{Finish, Outcome, Phase, Usage};
+use llmscen_core::plan::Labels;
+use llmscen_core::request::PreparedRequest;
 use llmscen_core::request::RequestSpec;
 use llmscen_core::sample::{Counts, Distribution};
 use llmscen_core::signal::Signal;
@@ -26,7 +26,7 @@ pub(crate) fn case(url: &str) -> Case {
     let ms = Nanos::from_millis;
     let target = Target {
         api: Api::OpenaiChat,
-        place: Place::Url(url.into()),
+        location: TargetLocation::Url(url.into()),
         models: vec![ModelShare { name: "m".into(), weight: 1.0 }],
         api_key: None,
         headers: Vec::new(),
@@ -40,16 +40,16 @@ pub(crate) fn case(url: &str) -> Case {
         server: None,
         metrics: None,
         hardware: None,
-        of_scenario: Default::default(),
+        scenario_secrets: Default::default(),
     };
     Case {
         id: "a".into(),
         labels: Labels::default(),
         target,
         request: RequestSpec { stream: true, ..RequestSpec::default() },
-        dataset: DatasetSpec::of(Source::Prompt("x".into())),
+        dataset: DatasetSpec::new(Source::Prompt("x".into())),
         mix: Vec::new(),
-        load: Load::bare(Shape::Closed { users: 1 }),
+        load: Load::new(Shape::Closed { users: 1 }),
         trace: None,
         checks: Vec::new(),
         stage_checks: Vec::new(),
@@ -68,7 +68,7 @@ pub(crate) fn of_subject(subject: Subject, op: Op, limit: f64) -> Check {
         limit,
         confidence: Confidence::Level(0.95),
         when: Labels::default(),
-        of: Of::Ok,
+        of: RequestSet::Ok,
         no_data: NoData::Fail,
         relative: None,
         abort: None,
@@ -282,8 +282,12 @@ fn simulate(seed: u64, per_s: f64, most: f64) -> Simulated {
             truly += 2000 + drawn(3000.0) as u64;
             tokens.push(nanos(after_stall(truly)));
         }
-        let mut outcome =
-            dropped(&Call { seq, turns: 1, streamed: true, ..Call::default() }, Phase::Measured, nanos(intended), "");
+        let mut outcome = dropped(
+            &PreparedRequest { seq, turns: 1, streamed: true, ..PreparedRequest::default() },
+            Phase::Measured,
+            nanos(intended),
+            "",
+        );
         intended = after_stall(truly);
         (outcome.timeline.sent, outcome.timeline.end) = (Some(nanos(sent)), nanos(intended));
         outcome.timeline.first_chunk = tokens.first().copied();

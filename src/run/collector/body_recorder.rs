@@ -40,7 +40,8 @@ impl BodyRecorder {
             spool: Spool::append(&input.folder.file(spool::FILE))?,
             case: input.case.id.clone(),
             round: input.round,
-            redactor: route.map_or_else(|| Redactor::of(&input.case.target), |route| redactor_on(&input.case.target, route)),
+            redactor: route
+                .map_or_else(|| Redactor::for_target(&input.case.target), |route| redactor_on(&input.case.target, route)),
             seed: input.seed.child("bodies"),
             sample,
             only_failed: input.bodies == Bodies::Failed,
@@ -87,8 +88,8 @@ impl BodyRecorder {
     }
 
     fn pack(&self, head: &mut Head, status: Option<u16>, copies: &Copies) -> io::Result<Packed> {
-        let redactor = self.redactor.and(&copies.own);
-        let text = |bytes: &[u8]| redactor.clean(&String::from_utf8_lossy(bytes));
+        let redactor = self.redactor.with_headers(&copies.own);
+        let text = |bytes: &[u8]| redactor.redact_truncated(&String::from_utf8_lossy(bytes));
         let sent = copies.request.get(..MOST).unwrap_or(&copies.request);
         let mut packed = Packed { request: bodies::pack_request(&text(sent))?, response: Vec::new() };
         head.request = extent(copies.request.len() as u64, sent, &packed.request);

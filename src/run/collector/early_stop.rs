@@ -4,16 +4,16 @@
 mod tests;
 use crate::run::collector::live_metrics::Spans;
 use llmscen_analysis::{MeasuredRequests, judge};
-use llmscen_core::early_stop::{Aborted, Ending, Saturated};
+use llmscen_core::early_stop::{Aborted, EarlyStop, Saturated};
 use llmscen_core::load::{Shape, Warmup};
 use llmscen_core::outcome::{FailureKind, Outcome, Phase};
 use llmscen_core::plan::Case;
-use llmscen_core::stats::trend::Drift;
+use llmscen_core::stats::trend::JointTrend;
 use llmscen_core::units::Nanos;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The early-stop checks of one round.
-pub struct EarlyStop {
+pub struct EarlyStopMonitor {
     round: u32,
     limits: Vec<Limit>,
     order: Order,
@@ -21,7 +21,7 @@ pub struct EarlyStop {
     after: u64,
     /// Planned measured requests.
     planned: Option<u64>,
-    drift: Option<Drift>,
+    drift: Option<JointTrend>,
     over: bool,
 }
 
@@ -31,28 +31,28 @@ struct Limit {
     watch: judge::Watch,
 }
 
-impl EarlyStop {
+impl EarlyStopMonitor {
     /// The checks of a round with this number of requests, if known; None if nothing can end it early.
-    pub fn over(case: &Case, round: u32, planned: Option<u64>) -> Option<EarlyStop> {
+    pub fn over(case: &Case, round: u32, planned: Option<u64>) -> Option<EarlyStopMonitor> {
         let checks = case.checks.iter().enumerate();
         let limits: Vec<Limit> =
             checks.filter_map(|(place, check)| Some(Limit { place: place as u32, watch: judge::Watch::new(check)? })).collect();
         let arrives = matches!(case.load.shape, Shape::Open { .. } | Shape::Replay { .. });
-        let drift = (arrives && case.load.stop_when_saturated).then(Drift::default);
+        let drift = (arrives && case.load.stop_when_saturated).then(JointTrend::default);
         let planned = measured(case, planned);
         let idle = limits.is_empty() && drift.is_none();
-        (!idle).then(|| EarlyStop { round, limits, order: Order::default(), after: 0, planned, drift, over: false })
+        (!idle).then(|| EarlyStopMonitor { round, limits, order: Order::default(), after: 0, planned, drift, over: false })
     }
 
     /// Records an outcome, with the number of requests in flight. Returns the reason to end the round, once.
-    pub fn see(&mut self, outcome: &Outcome, in_flight: impl FnOnce() -> u64) -> Option<Ending> {
+    pub fn see(&mut self, outcome: &Outcome, in_flight: impl FnOnce() -> u64) -> Option<EarlyStop> {
         if self.over {
             return None;
         }
         let measured = outcome.phase == Phase::Measured;
         self.after += u64::from(measured);
         let saturated = if measured { self.saturated(outcome, in_flight) } else { None };
-        let ending = self.lost(outcome, measured).map(Ending::Aborted).or(saturated.map(Ending::Saturated));
+        let ending = self.lost(outcome, measured).map(EarlyStop::Aborted).or(saturated.map(EarlyStop::Saturated));
         self.over = ending.is_some();
         ending
     }
@@ -88,7 +88,7 @@ impl EarlyStop {
         let drift = self.drift.as_mut().filter(|_| outcome.end.is_ok())?;
         let (line, at_s) = (&outcome.timeline, outcome.timeline.end.secs());
         let answered = line.tokens.first().copied().filter(|_| outcome.streamed).unwrap_or(line.end);
-        let grown = drift.take(at_s, [in_flight() as f64, answered.since(line.intended).millis()])?;
+        let grown = drift.observe(at_s, [in_flight() as f64, answered.since(line.intended).millis()])?;
         let [in_flight_slope, ttft_slope] = grown.slopes;
         Some(Saturated { from_s: grown.from, at_s, in_flight_slope, ttft_slope })
     }
@@ -97,7 +97,7 @@ impl EarlyStop {
 /// Number of planned requests that are measured, if known; unknown for conversations.
 fn measured(case: &Case, planned: Option<u64>) -> Option<u64> {
     match case.load.warmup {
-        _ if case.talks() => None,
+        _ if case.has_conversations() => None,
         Warmup::Requests(warm) => planned.map(|planned| planned.saturating_sub(warm)),
         Warmup::Span(_) => case.load.requests,
     }

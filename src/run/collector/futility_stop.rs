@@ -4,7 +4,7 @@ use llmscen_analysis::{Builder, CaseFacts, judge, sample_case};
 use llmscen_core::check::{Check, Confidence};
 use llmscen_core::outcome::{Outcome, Phase};
 use llmscen_core::plan::Case;
-use llmscen_core::stats::sequential::Looks;
+use llmscen_core::stats::sequential::AlphaSpending;
 use std::collections::BTreeMap;
 
 /// Maximum probability to end a probe that meets its objectives, over all objectives and interim analyses.
@@ -16,7 +16,7 @@ const FIRST_ANALYSIS: u64 = 16;
 pub struct FutilityStop {
     case: Case,
     checks: Vec<Check>,
-    looks: Vec<Looks>,
+    looks: Vec<AlphaSpending>,
     /// Finished requests after the first unfinished one, by number, and whether each is measured.
     ahead: BTreeMap<u64, bool>,
     /// Number of the first unfinished request.
@@ -33,7 +33,7 @@ impl FutilityStop {
     pub fn new(case: &Case) -> FutilityStop {
         let has_confidence = |check: &&Check| matches!(check.confidence, Confidence::Level(_));
         let checks: Vec<Check> = case.checks.iter().filter(has_confidence).cloned().collect();
-        let looks = vec![Looks::new(ALPHA / checks.len().max(1) as f64); checks.len()];
+        let looks = vec![AlphaSpending::new(ALPHA / checks.len().max(1) as f64); checks.len()];
         FutilityStop {
             case: case.clone(),
             checks,

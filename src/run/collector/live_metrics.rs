@@ -252,7 +252,7 @@ impl LiveTotals {
 
     /// Counts a finished request, and its spans if it is measured.
     pub fn record(&mut self, outcome: &Outcome, spans: &RequestSpans) {
-        *self.outcomes.entry((outcome.phase, outcome.word())).or_default() += 1;
+        *self.outcomes.entry((outcome.phase, outcome.outcome_name())).or_default() += 1;
         if outcome.phase != Phase::Measured {
             return;
         }
@@ -310,9 +310,9 @@ mod tests {
     use super::*;
     use llmscen_analysis::MeasuredRequests;
     use llmscen_client::http::dropped;
-    use llmscen_core::call::Call;
     use llmscen_core::metric::Metric;
     use llmscen_core::outcome::{Failure, Finish, Phase, Timeline, Usage};
+    use llmscen_core::request::PreparedRequest;
 
     #[test]
     fn spans_give_their_quantiles_within_a_thousandth() {
@@ -371,7 +371,7 @@ mod tests {
     fn a_session_is_over_with_its_last_turn_and_every_turn_is_a_request() {
         let mut live_metrics = LiveMetrics::new(Some(2), None);
         for (turn, turns) in [(0, 2), (1, 2), (0, 1)] {
-            let call = Call { turn, turns, ..Call::default() };
+            let call = PreparedRequest { turn, turns, ..PreparedRequest::default() };
             live_metrics.record(&dropped(&call, Phase::Measured, Nanos::ZERO, "x"));
         }
         let progress = live_metrics.progress(0, 0);
@@ -389,7 +389,7 @@ mod tests {
             ..Timeline::default()
         };
         let usage = Usage { prompt: Some(7), output: Some(3), ..Usage::default() };
-        let blank = dropped(&Call::default(), phase, Nanos::ZERO, "x");
+        let blank = dropped(&PreparedRequest::default(), phase, Nanos::ZERO, "x");
         Outcome { phase, timeline, streamed: true, usage, end, ..blank }
     }
 

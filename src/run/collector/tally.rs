@@ -148,12 +148,12 @@ fn note_ignored_stream(unstreamed: u64, streamed: u64) -> Option<String> {
 mod tests {
     use super::*;
     use llmscen_client::http::dropped;
-    use llmscen_core::call::Call;
     use llmscen_core::outcome::{Counted, Failure, FailureKind, Finish};
+    use llmscen_core::request::PreparedRequest;
     use llmscen_core::units::Nanos;
 
     fn ended(seq: u64, turn: u32, status: Option<u16>, kind: FailureKind) -> Outcome {
-        let call = Call { seq, turn, ..Call::default() };
+        let call = PreparedRequest { seq, turn, ..PreparedRequest::default() };
         let mut outcome = dropped(&call, Phase::Measured, Nanos(100 + seq), "");
         outcome.timeline.intended = Nanos(100 - seq);
         (outcome.status, outcome.end) = (status, Err(Failure::new(kind, format!("refused {seq}"))));
@@ -181,7 +181,7 @@ mod tests {
 
     fn reply(streamed: bool, tokens: usize, reason: &str) -> Outcome {
         let end = Ok(Finish { reason: reason.into() });
-        let mut outcome = Outcome { streamed, end, ..Call::default().outcome(Phase::Measured) };
+        let mut outcome = Outcome { streamed, end, ..PreparedRequest::default().outcome(Phase::Measured) };
         outcome.timeline.tokens = vec![Nanos(1); tokens];
         outcome
     }

@@ -8,11 +8,11 @@ use crate::run::round::RoundInput;
 use crate::store::{RunDir, StoreError, npy};
 use llmscen_client::clock::Clock;
 use llmscen_core::load::Shape;
-use llmscen_core::local::{Local, LocalPart};
+use llmscen_core::local::{Local, LocalRound};
 use llmscen_core::manifest::Part;
 use llmscen_core::plan::Case;
 use llmscen_core::seed::Seed;
-use llmscen_core::target::{Place, Target};
+use llmscen_core::target::{Target, TargetLocation};
 #[cfg(not(feature = "local"))]
 use llmscen_local::error::LocalError;
 use llmscen_local::host::{Gather, Host, Keep, Loading, Logits, Session};
@@ -43,7 +43,7 @@ impl LocalModels {
     /// # Errors
     /// It cannot be loaded, or the switch was pressed meanwhile.
     pub fn load(&mut self, target: &Target, seed: Seed, context: &Context) -> Result<Option<Arc<Host>>, RunError> {
-        let (Place::Local(spec), Some(model)) = (&target.place, target.models.first()) else { return Ok(None) };
+        let (TargetLocation::Local(spec), Some(model)) = (&target.location, target.models.first()) else { return Ok(None) };
         // Batch size and logits are settings of a case, not of the model.
         let spec = Local { batch: 0, logits: false, ..spec.clone() };
         if let Some(loaded) = &self.0
@@ -131,14 +131,14 @@ fn wait_until_idle(host: &Host, stop: &Stop) -> Result<(), RunError> {
 
 /// A local model and its session for one round.
 #[derive(Clone)]
-pub struct LocalRound {
+pub struct ModelSession {
     /// Thread of the model.
     pub host: Arc<Host>,
     /// Session of the round.
     pub session: Arc<Session>,
 }
 
-impl LocalRound {
+impl ModelSession {
     /// The session of a round of `case`. It ends when one of the switches is pressed.
     pub fn new(
         host: Arc<Host>,
@@ -146,10 +146,10 @@ impl LocalRound {
         clock: Clock,
         logits_writer: Option<&Arc<LogitsWriter>>,
         switches: [Stop; 3],
-    ) -> LocalRound {
-        let (batch, logits) = match &case.target.place {
-            Place::Local(spec) => (spec.batch, spec.logits),
-            Place::Url(_) | Place::Simulator { .. } => (1, false),
+    ) -> ModelSession {
+        let (batch, logits) = match &case.target.location {
+            TargetLocation::Local(spec) => (spec.batch, spec.logits),
+            TargetLocation::Url(_) | TargetLocation::Simulator { .. } => (1, false),
         };
         let gather = match case.load.shape {
             Shape::Static { batch } => Gather::Full(batch),
@@ -160,13 +160,13 @@ impl LocalRound {
             .filter(|_| logits)
             .cloned()
             .map(|logits_writer| Box::new(move |logits: &Logits<'_>| logits_writer.write(logits)) as Keep);
-        LocalRound { host, session: Arc::new(Session::new(clock, gather, Box::new(is_over), keep)) }
+        ModelSession { host, session: Arc::new(Session::new(clock, gather, Box::new(is_over), keep)) }
     }
 
     /// What the model did in the round.
-    pub fn describe(&self) -> LocalPart {
+    pub fn describe(&self) -> LocalRound {
         let batches = self.session.batches();
-        LocalPart {
+        LocalRound {
             loaded: self.host.loaded.clone(),
             memory_peak: batches.iter().map(|batch| batch.memory).max().unwrap_or_else(memory_now),
             cut: self.session.cut(),

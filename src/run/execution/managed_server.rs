@@ -10,8 +10,8 @@ use llmscen_client::server::{self, Ended, NotReady, Order, ReadinessProbe, Ready
 use llmscen_core::manifest::Part;
 use llmscen_core::plan::Case;
 use llmscen_core::redact::Redactor;
-use llmscen_core::server::{ManagedServer, ServerEnd, Startup};
-use llmscen_core::target::{Place, Target};
+use llmscen_core::target::{ManagedServer, ServerEnd, Startup};
+use llmscen_core::target::{Target, TargetLocation};
 use llmscen_core::units::Nanos;
 use llmscen_scenario::behind_flags;
 use std::cell::{Cell, RefCell};
@@ -71,14 +71,14 @@ impl ManagedProcess {
 
     /// The last lines of the log, without secrets.
     fn log_tail(&self) -> Vec<String> {
-        tail(self.server.log()).iter().map(|line| self.redactor.clean(line)).collect()
+        tail(self.server.log()).iter().map(|line| self.redactor.redact_truncated(line)).collect()
     }
 
     fn stop(self, stop: &Stop) {
         let log = self.server.log().to_owned();
         self.server.stop(&|| stop.level() == Level::Now);
         // A log that cannot be rewritten keeps its file mode: only its owner can read it.
-        let _ = server::redact_log(&log, &|line| self.redactor.strike(line));
+        let _ = server::redact_log(&log, &|line| self.redactor.redact(line));
     }
 }
 
@@ -130,7 +130,7 @@ impl ManagedServers {
         }
         if self.current(case, round).is_none() {
             self.stop(&context.stop);
-            if let (Some(spec), Place::Url(url)) = (&case.target.server, &case.target.place) {
+            if let (Some(spec), TargetLocation::Url(url)) = (&case.target.server, &case.target.location) {
                 let log = self.next_log_name(&spec.log);
                 let number = self.starts.values().sum::<usize>() as u32;
                 let start = Start { spec, url, log, case, prepared, folder, context, round, number };
@@ -289,7 +289,7 @@ fn startup_error(process: &ManagedProcess, error: NotReady, timeout: Duration) -
             ServerError::ExitedEarly { how, after_s, log, file }
         }
         NotReady::Timeout(what) => {
-            let what = process.redactor.clean(&what);
+            let what = process.redactor.redact_truncated(&what);
             ServerError::NotReady { what, timeout_s: timeout.as_secs_f64(), log, file }
         }
     })
@@ -297,13 +297,13 @@ fn startup_error(process: &ManagedProcess, error: NotReady, timeout: Duration) -
 
 /// Removes the secrets of the target, and the values of flags of the command whose name marks them as secret.
 fn redactor(target: &Target, spec: &ManagedServer) -> Redactor {
-    Redactor::of(target).behind(&behind_flags(&spec.command))
+    Redactor::for_target(target).with_flags(&behind_flags(&spec.command))
 }
 
 /// The command, quoted for a shell and without secrets.
 fn quote_command(command: &[String], redactor: &Redactor) -> String {
     let word = |word: &String| {
-        let clean = redactor.clean(word);
+        let clean = redactor.redact_truncated(word);
         if clean == *word { shell_words::quote(word).into_owned() } else { clean }
     };
     command.iter().map(word).collect::<Vec<_>>().join(" ")
@@ -323,8 +323,8 @@ fn signed_nanos(at: Instant, origin: Instant) -> i64 {
 mod tests {
     use super::*;
     use crate::run::collector::tally::Tally;
-    use llmscen_core::call::Call;
     use llmscen_core::outcome::{Outcome, Phase, Timeline};
+    use llmscen_core::request::PreparedRequest;
 
     #[test]
     fn every_start_has_its_own_log() {
@@ -339,7 +339,7 @@ mod tests {
             let tokens = tokens.iter().map(|at| Nanos::from_millis(*at)).collect();
             Outcome {
                 timeline: Timeline { sent: sent.map(Nanos::from_millis), tokens, ..Timeline::default() },
-                ..Call::default().outcome(Phase::Measured)
+                ..PreparedRequest::default().outcome(Phase::Measured)
             }
         };
         let outcomes = [

@@ -6,7 +6,7 @@ use llmscen_core::bounds;
 use llmscen_core::local::Local;
 use llmscen_core::plan::{Case, Plan};
 use llmscen_core::request::Quantity;
-use llmscen_core::target::Place;
+use llmscen_core::target::TargetLocation;
 use llmscen_datasets::token::Tokenizer;
 use llmscen_local::generation_params::LOGITS_AT_ONCE;
 use llmscen_report::format::bytes;
@@ -24,7 +24,7 @@ pub fn describe_logits(plan: &Plan) -> Vec<String> {
 }
 
 fn logits_of_case(case: &Case, rounds: u32) -> Option<String> {
-    let Place::Local(Local { logits: true, batch, .. }) = &case.target.place else { return None };
+    let TargetLocation::Local(Local { logits: true, batch, .. }) = &case.target.location else { return None };
     let files = case.load.planned().map(|planned| planned * u64::from(rounds));
     let requests = files.map_or_else(|| "every request".to_owned(), |files| format!("{files} requests"));
     let tokens = match case.request.max_tokens {

@@ -6,9 +6,9 @@ use crate::run::outputs::summarize::{summarize, with_stages};
 use crate::store::RunDir;
 use llmscen_analysis::{Sample, judge};
 use llmscen_core::baseline::{Baseline, BaselineCase, BaselineRun, Figure, LEVELS};
-use llmscen_core::check::{Check, Confidence, NoData, Of, Op, Subject};
-use llmscen_core::labels::Labels;
+use llmscen_core::check::{Check, Confidence, NoData, Op, RequestSet, Subject};
 use llmscen_core::metric::{Metric, Scope, Stat};
+use llmscen_core::plan::Labels;
 use llmscen_core::plan::{Case, Plan};
 use llmscen_core::report::{Report, RunVerdict};
 use llmscen_core::sample::Distribution;
@@ -65,7 +65,7 @@ pub fn baseline_of_run(plan: &mut Plan, folder: &RunDir) -> Result<(Baseline, Op
 }
 
 fn objection(plan: &Plan, report: &Report) -> Option<String> {
-    if !plan.quests.is_empty() {
+    if !plan.searches.is_empty() {
         return Some("a capacity search has no cases in common with other runs".into());
     }
     if report.manifest.interrupted {
@@ -118,7 +118,7 @@ fn all_statistics() -> impl Iterator<Item = Check> {
         relative: None,
         confidence: Confidence::Point,
         when: Labels::default(),
-        of: Of::Ok,
+        of: RequestSet::Ok,
         no_data: NoData::Fail,
         abort: None,
     };

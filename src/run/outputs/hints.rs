@@ -4,13 +4,13 @@
 mod tests;
 
 use http::Uri;
-use llmscen_core::early_stop::{AllFailed, Ending};
+use llmscen_core::early_stop::{AllFailed, EarlyStop};
 use llmscen_core::manifest::Manifest;
 use llmscen_core::outcome::FailureKind;
 use llmscen_core::plan::{Case, Plan};
 use llmscen_core::redact::Redactor;
 use llmscen_core::report::{CaseReport, FailureExample, RunVerdict};
-use llmscen_core::target::Place;
+use llmscen_core::target::TargetLocation;
 use std::collections::BTreeMap;
 
 /// Maximum number of hints in a headline.
@@ -39,9 +39,9 @@ pub fn hints(plan: &Plan, manifest: &Manifest, cases: &[CaseReport], verdict: Ru
 /// The failure that stopped a case. It may have been in the warm-up, which a report does not count.
 fn stopped_by(case: &str, manifest: &Manifest) -> Option<FailureExample> {
     let ending = manifest.parts.iter().filter(|part| part.case == case).find_map(|part| part.ending.as_ref())?;
-    let Ending::AllFailed(AllFailed { status, message, .. }) = ending else { return None };
+    let EarlyStop::AllFailed(AllFailed { status, message, .. }) = ending else { return None };
     Some(FailureExample {
-        kind: FailureKind::of_status(*status),
+        kind: FailureKind::from_status(*status),
         count: 0,
         status: Some(*status),
         message: message.clone(),
@@ -53,7 +53,7 @@ fn stopped_by(case: &str, manifest: &Manifest) -> Option<FailureExample> {
 fn server_message(manifest: &Manifest) -> Option<String> {
     // The message of a redirect is that of llmscen, and its hint names the address.
     let failed = manifest.parts.iter().find_map(|part| match &part.ending {
-        Some(Ending::AllFailed(failed)) if !(300..=399).contains(&failed.status) => Some(failed),
+        Some(EarlyStop::AllFailed(failed)) if !(300..=399).contains(&failed.status) => Some(failed),
         _ => None,
     })?;
     let message = &failed.message;
@@ -96,8 +96,8 @@ pub fn hint(failure: &FailureExample, case: &Case, served: &BTreeMap<String, Vec
 
 /// The hint for a 404, which concerns the model or the path.
 fn not_found_hint(message: &str, case: &Case, served: &BTreeMap<String, Vec<String>>) -> String {
-    let Place::Url(url) = &case.target.place else { return "check target.url and target.model".to_owned() };
-    let served = served.get(&Redactor::of(&case.target).clean(url)).filter(|names| !names.is_empty());
+    let TargetLocation::Url(url) = &case.target.location else { return "check target.url and target.model".to_owned() };
+    let served = served.get(&Redactor::for_target(&case.target).redact_truncated(url)).filter(|names| !names.is_empty());
     let names = served.map(|names| list_names(names));
     let names_model = |name: &str| name.len() > 2 && message.contains(&name.to_lowercase());
     let is_about_model = message.contains("model") || case.target.models.iter().any(|model| names_model(&model.name));

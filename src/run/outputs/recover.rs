@@ -8,7 +8,7 @@ use llmscen_core::load::Warmup;
 use llmscen_core::manifest::{Manifest, Part};
 use llmscen_core::outcome::{Outcome, Phase};
 use llmscen_core::plan::{Case, Plan};
-use llmscen_core::telemetry::Recorded;
+use llmscen_core::telemetry::TelemetryRecord;
 use llmscen_core::units::Nanos;
 use std::collections::{BTreeMap, HashSet};
 use std::fs::File;
@@ -23,7 +23,7 @@ const LIVE: &str = "the run has not ended yet; requests so far are included";
 /// removed from the plan.
 pub fn recover(plan: &mut Plan, folder: &RunDir) -> Result<(Table, Manifest), RunError> {
     let mut manifest = manifest::read(folder)?;
-    plan.only(&manifest.only);
+    plan.select_cases(&manifest.only);
     if folder.is_complete()? {
         let path = folder.file(ROWS);
         let rows = File::open(&path).map_err(|source| StoreError::Read { path: path.clone(), source })?;
@@ -58,7 +58,7 @@ pub fn recover(plan: &mut Plan, folder: &RunDir) -> Result<(Table, Manifest), Ru
 }
 
 /// The stored telemetry; empty if there is none.
-fn stored_telemetry(folder: &RunDir) -> Result<Vec<Recorded>, RunError> {
+fn stored_telemetry(folder: &RunDir) -> Result<Vec<TelemetryRecord>, RunError> {
     let path = folder.file(READINGS);
     if !path.exists() {
         return Ok(Vec::new());
@@ -95,7 +95,7 @@ pub struct Replayed {
 
 /// Marks the ramp-up of open loops in the rows. A capacity search discards that of its probes itself.
 pub fn settle_table(table: Table, plan: &Plan) -> Table {
-    if plan.quests.is_empty() { table.mark_starts(&plan.cases) } else { table }
+    if plan.searches.is_empty() { table.mark_starts(&plan.cases) } else { table }
 }
 
 /// Reads the journal of a run. `unwritten`: outcomes that may be missing in it; `why`: why rounds did not finish.
@@ -170,7 +170,7 @@ pub fn measured_from(case: &Case, first: Option<Nanos>) -> Nanos {
 mod tests {
     use super::*;
     use crate::store::journal::Writer;
-    use llmscen_core::call::Call;
+    use llmscen_core::request::PreparedRequest;
     use llmscen_scenario::{Input, load};
 
     #[test]
@@ -180,7 +180,7 @@ mod tests {
         let input = Input { path: Path::new("x.yaml"), text: Some(text.into()), env: &BTreeMap::new(), set: &[] };
         let plan = load(&input).unwrap().plan;
         let outcome = |seq: u64, due: u64| {
-            let mut outcome = Call { seq, model: "m".into(), ..Call::default() }.outcome(Phase::Measured);
+            let mut outcome = PreparedRequest { seq, model: "m".into(), ..PreparedRequest::default() }.outcome(Phase::Measured);
             outcome.timeline.intended = Nanos(due);
             outcome
         };

@@ -4,12 +4,12 @@ use crate::run::audit::{Audited, note_stall, note_unknown_cache};
 use crate::run::outputs::hints::hints;
 use crate::run::search::search_reports;
 use llmscen_analysis::{CaseFacts, Sample, Table, judge};
-use llmscen_core::chart_data::Pictures;
 use llmscen_core::check::Verdict;
-use llmscen_core::early_stop::{Aborted, Ending, Saturated};
-use llmscen_core::local::LocalPart;
+use llmscen_core::early_stop::{Aborted, EarlyStop, Saturated};
+use llmscen_core::local::LocalRound;
 use llmscen_core::manifest::{Manifest, Part};
-use llmscen_core::plan::{Case, Excerpt, Plan};
+use llmscen_core::plan::{Case, Plan, StageSlice};
+use llmscen_core::report::ChartData;
 use llmscen_core::report::{Audit, CaseReport, DatasetEnd, Discarded, OFF_PLAN, Report, RunVerdict, Timelines};
 use llmscen_core::search::SearchReport;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -26,7 +26,7 @@ pub fn summarize(plan: &Plan, table: &Table, manifest: &Manifest) -> Report {
 
 /// The cases of a run. In a capacity search, these are the probed loads.
 pub(crate) fn cases_that_ran<'a>(plan: &'a Plan, manifest: &Manifest) -> Vec<&'a Case> {
-    let ran = |case: &&Case| plan.quests.is_empty() || manifest.parts.iter().any(|part| part.case == case.id);
+    let ran = |case: &&Case| plan.searches.is_empty() || manifest.parts.iter().any(|part| part.case == case.id);
     plan.cases.iter().filter(ran).collect()
 }
 
@@ -112,7 +112,7 @@ pub(crate) fn mark_judged_elsewhere<'a>(reports: impl Iterator<Item = &'a mut Ca
 }
 
 /// A part of a case, restricted to one of its stages.
-fn restrict_to_stage(part: &Part, stage: &Excerpt) -> Part {
+fn restrict_to_stage(part: &Part, stage: &StageSlice) -> Part {
     Part {
         case: stage.case.id.clone(),
         measured_from_ns: part.measured_from_ns.max(stage.from.0),
@@ -135,7 +135,7 @@ pub(crate) fn judge_case(plan: &Plan, table: &Table, facts: &CaseFacts<'_>, inhe
     let case = facts.case;
     let parts: Vec<&Part> = facts.parts.iter().collect();
     let sample = llmscen_analysis::sample_case(table, facts);
-    let rounds = if plan.quests.is_empty() { plan.rounds } else { parts.len() as u32 };
+    let rounds = if plan.searches.is_empty() { plan.rounds } else { parts.len() as u32 };
     let audited = Audited { case, parts: &parts, rounds, sample: &sample, limits: &plan.audit, seed: plan.seed };
     let (mut audit, mut findings) = audited.examine();
     let is_new = |reason: &&String| reason.starts_with(OFF_PLAN) && !audit.reasons.contains(reason);
@@ -148,9 +148,11 @@ pub(crate) fn judge_case(plan: &Plan, table: &Table, facts: &CaseFacts<'_>, inhe
     let restarted = Part::restarted(facts.parts);
     let round_sample = |part: &Part| llmscen_analysis::sample_round(table, facts, part.round);
     let round_samples = if restarted { facts.parts.iter().map(round_sample).collect() } else { Vec::new() };
-    let mut verdicts: Vec<Verdict> = verdicts.into_iter().map(|verdict| judge::confirm_by_rounds(verdict, &round_samples)).collect();
-    let aborted = first_ending(&parts, |ending| if let Ending::Aborted(aborted) = ending { Some(aborted) } else { None });
-    let saturated = first_ending(&parts, |ending| if let Ending::Saturated(saturated) = ending { Some(saturated) } else { None });
+    let mut verdicts: Vec<Verdict> =
+        verdicts.into_iter().map(|verdict| judge::confirm_by_rounds(verdict, &round_samples)).collect();
+    let aborted = first_ending(&parts, |ending| if let EarlyStop::Aborted(aborted) = ending { Some(aborted) } else { None });
+    let saturated =
+        first_ending(&parts, |ending| if let EarlyStop::Saturated(saturated) = ending { Some(saturated) } else { None });
     if let Some(aborted) = &aborted {
         verdicts = judge::aborted_verdicts(verdicts, aborted);
     }
@@ -166,7 +168,7 @@ fn summarize_case(plan: &Plan, table: &Table, facts: &CaseFacts<'_>, inherited: 
     let (load_value, load_axis) = case.load.shape.size();
     let repeats = llmscen_analysis::round_variances(&sample, &case.load.shape);
     let groups = llmscen_analysis::group_reports(case, &sample);
-    let local: Vec<LocalPart> = parts.iter().filter_map(|part| part.local.clone()).collect();
+    let local: Vec<LocalRound> = parts.iter().filter_map(|part| part.local.clone()).collect();
     let discarded = llmscen_analysis::discarded_start(table, &case.id);
     let dataset_end = dataset_end(facts, &sample, discarded);
     let mut notes: Vec<String> = dataset_end.map(|end| format!("{}.", capitalize(&end.to_string()))).into_iter().collect();
@@ -181,7 +183,7 @@ fn summarize_case(plan: &Plan, table: &Table, facts: &CaseFacts<'_>, inherited: 
         judged_elsewhere: false,
         id: case.id.clone(),
         labels: case.labels.clone(),
-        load: case.load_words(),
+        load: case.describe_load(),
         load_value,
         load_axis,
         rounds: parts.len() as u32,
@@ -194,7 +196,7 @@ fn summarize_case(plan: &Plan, table: &Table, facts: &CaseFacts<'_>, inherited: 
         failures: llmscen_analysis::failure_examples(table, facts),
         // The report of the case shows stages over time.
         timelines: if is_stage { Timelines::default() } else { llmscen_analysis::timelines(table, facts) },
-        pictures: if is_stage { Pictures::default() } else { llmscen_analysis::chart_data(table, facts) },
+        chart_data: if is_stage { ChartData::default() } else { llmscen_analysis::chart_data(table, facts) },
         notes,
         repeats,
         counts: sample.counts,
@@ -223,7 +225,7 @@ fn dataset_end(facts: &CaseFacts<'_>, sample: &Sample, discarded: Option<Discard
 }
 
 /// The first ending of a part that `select` accepts.
-fn first_ending<T: Clone>(parts: &[&Part], select: impl Fn(&Ending) -> Option<&T>) -> Option<T> {
+fn first_ending<T: Clone>(parts: &[&Part], select: impl Fn(&EarlyStop) -> Option<&T>) -> Option<T> {
     parts.iter().filter_map(|part| part.ending.as_ref()).find_map(select).cloned()
 }
 
@@ -241,15 +243,15 @@ fn note_discarded(discarded: &Discarded) -> String {
 }
 
 /// Why a round ended early, and which requests the metrics exclude.
-fn note_ending(ending: &Ending) -> Option<String> {
+fn note_ending(ending: &EarlyStop) -> Option<String> {
     let cancelled = "Requests that were cancelled then are not part of any metric.";
     Some(match ending {
-        Ending::Aborted(aborted) => format!("`{}`: {aborted}. {cancelled}", aborted.expr),
-        Ending::Saturated(saturated) => {
+        EarlyStop::Aborted(aborted) => format!("`{}`: {aborted}. {cancelled}", aborted.expr),
+        EarlyStop::Saturated(saturated) => {
             format!("{saturated}. Arrivals that were not sent after that are not part of any metric.")
         }
-        Ending::TargetLost(lost) => format!("{lost}. {cancelled}"),
-        Ending::AllFailed(failed) => format!("{failed}. {cancelled}"),
+        EarlyStop::TargetLost(lost) => format!("{lost}. {cancelled}"),
+        EarlyStop::AllFailed(failed) => format!("{failed}. {cancelled}"),
     })
 }
 
@@ -263,14 +265,14 @@ struct CaseFailure<'a> {
 impl<'a> CaseFailure<'a> {
     fn find(plan: &Plan, case: &Case, manifest: &'a Manifest) -> Option<CaseFailure<'a>> {
         let parts: Vec<&Part> = manifest.parts.iter().filter(|part| part.case == case.id).collect();
-        let ends_case = |part: &&Part| part.ending.as_ref().is_some_and(Ending::ends_case);
+        let ends_case = |part: &&Part| part.ending.as_ref().is_some_and(EarlyStop::ends_case);
         let is_cut = parts.iter().any(|part| part.cut_short.is_some());
-        let lacks_rounds = plan.quests.is_empty() && parts.len() < plan.rounds as usize && !parts.iter().any(ends_case);
+        let lacks_rounds = plan.searches.is_empty() && parts.len() < plan.rounds as usize && !parts.iter().any(ends_case);
         let failed = manifest.failed.iter().find(|failed| failed.case == case.id).map(|failed| failed.why.as_str());
         let run_error = manifest.error.as_deref().filter(|_| (is_cut || lacks_rounds) && !manifest.interrupted);
         let ended_s = match parts.as_slice() {
-            [Part { ending: Some(Ending::TargetLost(lost)), .. }] => Some(lost.at_s),
-            [Part { ending: Some(Ending::AllFailed(failed)), .. }] => Some(failed.at_s),
+            [Part { ending: Some(EarlyStop::TargetLost(lost)), .. }] => Some(lost.at_s),
+            [Part { ending: Some(EarlyStop::AllFailed(failed)), .. }] => Some(failed.at_s),
             _ => None,
         };
         Some(CaseFailure { why: failed.or(run_error)?, ended_s: ended_s.filter(|_| plan.rounds == 1) })

@@ -1,10 +1,10 @@
 //! Users who cancel their requests (`request.cancel`).
 
 use crate::run::requests::RequestPosition;
-use llmscen_core::request::{Cancel, Departure, Leave};
-use llmscen_core::schedule::wait::wait;
+use llmscen_core::request::sample_length;
+use llmscen_core::request::{Cancel, CancelWhen, ClientCancel};
+use llmscen_core::schedule::delays::sample_think_time;
 use llmscen_core::seed::Seed;
-use llmscen_core::stats::length_distribution::draw;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use serde_json::{Map, Value};
@@ -16,7 +16,7 @@ pub fn draw_client_cancel(
     seed: Seed,
     position: RequestPosition,
     fields: &Map<String, Value>,
-) -> Option<Leave> {
+) -> Option<ClientCancel> {
     let Cancel { share, when } = cancel?;
     let seed = seed.child("cancel");
     let mut rng = ChaCha8Rng::seed_from_u64(seed.child(position.number).child(u64::from(position.turn)).0);
@@ -24,8 +24,8 @@ pub fn draw_client_cancel(
         return None;
     }
     match when {
-        Departure::After(time) => Some(Leave::After(wait(*time, seed, position.number, position.turn))),
-        Departure::Tokens(quantity) => draw(quantity, fields, &mut rng).filter(|n| *n >= 1).map(Leave::Tokens),
+        CancelWhen::After(time) => Some(ClientCancel::After(sample_think_time(*time, seed, position.number, position.turn))),
+        CancelWhen::Tokens(quantity) => sample_length(quantity, fields, &mut rng).filter(|n| *n >= 1).map(ClientCancel::Tokens),
     }
 }
 
@@ -36,7 +36,7 @@ mod tests {
     use llmscen_core::request::Quantity;
     use llmscen_core::units::Nanos;
 
-    fn drawn(share: f64, when: Departure, seed: u64) -> Vec<Option<Leave>> {
+    fn drawn(share: f64, when: CancelWhen, seed: u64) -> Vec<Option<ClientCancel>> {
         let cancel = Cancel { share, when };
         let at = |number| {
             draw_client_cancel(
@@ -51,11 +51,11 @@ mod tests {
 
     #[test]
     fn the_share_cancels_and_the_same_seed_draws_the_same() {
-        let when = || Departure::Tokens(Quantity::Uniform { low: 3, high: 9 });
+        let when = || CancelWhen::Tokens(Quantity::Uniform { low: 3, high: 9 });
         let left = drawn(0.05, when(), 1);
         let share = left.iter().flatten().count() as f64 / left.len() as f64;
         assert!((share - 0.05).abs() < 0.005, "{share}");
-        assert!(left.iter().flatten().all(|leave| matches!(leave, Leave::Tokens(3..=9))));
+        assert!(left.iter().flatten().all(|leave| matches!(leave, ClientCancel::Tokens(3..=9))));
         assert!(left == drawn(0.05, when(), 1) && left != drawn(0.05, when(), 2));
         assert!(drawn(0.0, when(), 1).iter().all(Option::is_none) && drawn(1.0, when(), 1).iter().all(Option::is_some));
     }
@@ -63,9 +63,9 @@ mod tests {
     #[test]
     fn times_are_drawn_and_a_row_without_its_token_count_is_not_cancelled() {
         let span = Nanos::from_millis(20);
-        assert_eq!(drawn(1.0, Departure::After(Wait::Fixed(span)), 1)[7], Some(Leave::After(span)));
+        assert_eq!(drawn(1.0, CancelWhen::After(Wait::Fixed(span)), 1)[7], Some(ClientCancel::After(span)));
         let drawn_for = |fields: Value| {
-            let cancel = Cancel { share: 1.0, when: Departure::Tokens(Quantity::Item("read".into())) };
+            let cancel = Cancel { share: 1.0, when: CancelWhen::Tokens(Quantity::Item("read".into())) };
             draw_client_cancel(
                 Some(&cancel),
                 Seed(1),
@@ -73,7 +73,7 @@ mod tests {
                 fields.as_object().unwrap(),
             )
         };
-        assert_eq!(drawn_for(serde_json::json!({ "read": 12 })), Some(Leave::Tokens(12)));
+        assert_eq!(drawn_for(serde_json::json!({ "read": 12 })), Some(ClientCancel::Tokens(12)));
         assert_eq!((drawn_for(serde_json::json!({ "read": 0 })), drawn_for(serde_json::json!({}))), (None, None));
     }
 }

@@ -1,7 +1,7 @@
 //! The conversation of a session: its messages so far and the next prompt.
 
 use llmscen_core::api::Api;
-use llmscen_core::prompt::{Prompt, Session};
+use llmscen_core::dataset::{Prompt, Session};
 use llmscen_protocols::Message;
 use llmscen_scenario::render::spoken;
 use serde_json::{Value, json};

@@ -150,7 +150,7 @@ impl RowUsage {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use llmscen_core::prompt::Session;
+    use llmscen_core::dataset::Session;
     use llmscen_core::seed::Seed;
     use llmscen_datasets::Prompts;
     use llmscen_protocols::protocol;
@@ -187,7 +187,7 @@ mod tests {
             let entry = case.mix.get(index).cloned();
             Arc::new(TrafficClass { entry, case: class_case, prompts: Arc::new(Rows(rows)), tokenizer: None, renderer })
         };
-        let classes = case.lines().into_iter().enumerate().map(class).collect();
+        let classes = case.traffic_classes().into_iter().enumerate().map(class).collect();
         let prepared = PreparedCase {
             classes,
             protocol,

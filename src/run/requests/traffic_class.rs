@@ -1,10 +1,10 @@
 //! Traffic classes: all requests of a case, or those of one entry of its mix, and the dataset rows of each.
 
 use llmscen_core::dataset::OnExhausted;
-use llmscen_core::mix::Entry;
+use llmscen_core::dataset::Session;
+use llmscen_core::mix::MixEntry;
 use llmscen_core::plan::Case;
-use llmscen_core::prompt::Session;
-use llmscen_core::schedule::due::Schedule;
+use llmscen_core::schedule::Schedule;
 use llmscen_core::schedule::mix;
 use llmscen_core::seed::Seed;
 use llmscen_core::units::Nanos;
@@ -17,7 +17,7 @@ use std::time::Duration;
 /// One kind of request: its dataset, renderer and tokenizer.
 pub struct TrafficClass {
     /// Entry of the mix; None without a mix.
-    pub entry: Option<Entry>,
+    pub entry: Option<MixEntry>,
     /// The case with the settings of this entry.
     pub case: Case,
     /// Prompts.
@@ -39,7 +39,7 @@ impl TrafficClass {
 
     /// The seed of its requests in a round; that of an entry does not depend on the other entries.
     pub fn seed(&self, round: Seed) -> Seed {
-        self.entry.as_ref().map_or(round, |entry| mix::own(round, &entry.name))
+        self.entry.as_ref().map_or(round, |entry| mix::entry_seed(round, &entry.name))
     }
 }
 
@@ -138,7 +138,7 @@ pub fn distinct_datasets(classes: &[Arc<TrafficClass>]) -> Vec<&Arc<TrafficClass
 
 /// Finds the class of each request of a round, and its number within the class.
 pub struct MixAssignment {
-    deal: mix::Deal,
+    deal: mix::MixAssigner,
     schedule: Option<Schedule>,
     mixed: bool,
     /// The latest request found: its number, and its class and number within it.
@@ -148,9 +148,9 @@ pub struct MixAssignment {
 impl MixAssignment {
     /// The assignment of a round with this seed; `arrivals`: those that it replays.
     pub fn new(case: &Case, seed: Seed, arrivals: Option<&Arc<[Nanos]>>) -> MixAssignment {
-        let planned = case.rates().is_some();
-        let schedule = planned.then(|| Schedule::of(case, seed, arrivals)).flatten();
-        MixAssignment { deal: mix::Deal::new(&case.mix, seed), schedule, mixed: !case.mix.is_empty(), latest: None }
+        let planned = case.entry_rates().is_some();
+        let schedule = planned.then(|| Schedule::for_case(case, seed, arrivals)).flatten();
+        MixAssignment { deal: mix::MixAssigner::new(&case.mix, seed), schedule, mixed: !case.mix.is_empty(), latest: None }
     }
 
     /// The class of request `seq`, and its number within the class. Must be called in ascending order of `seq`.

@@ -7,11 +7,11 @@ use crate::run::requests::conversation::Conversation;
 use crate::run::requests::traffic_class::TrafficClass;
 use crate::run::requests::{ClassSource, RequestPosition, build_call};
 use async_channel::{Receiver, Sender, unbounded};
-use llmscen_core::call::Call;
 use llmscen_core::dataset::Turns;
-use llmscen_core::prompt::{Prompt, Session};
-use llmscen_core::schedule::wait::wait;
-use llmscen_core::stats::length_distribution::draw;
+use llmscen_core::dataset::{Prompt, Session};
+use llmscen_core::request::PreparedRequest;
+use llmscen_core::request::sample_length;
+use llmscen_core::schedule::delays::sample_think_time;
 use llmscen_core::units::Nanos;
 use llmscen_datasets::tokens_of;
 use llmscen_protocols::Message;
@@ -36,7 +36,7 @@ pub struct TurnRequest {
 /// A rendered later turn.
 pub struct RenderedTurn {
     /// The request.
-    pub call: Call,
+    pub call: PreparedRequest,
     /// Think time: from the end of the turn before to the send time.
     pub wait: Nanos,
     /// The conversation, for the turn after it.
@@ -69,7 +69,7 @@ fn render_turn(
     let mut prompt = conversation.next(reply, keep_reasoning).ok_or_else(changed)?;
     set_lengths(source, &mut prompt, position);
     prompt.group = class.group(prompt.group);
-    let think_time = || turns?.think_time.map(|time| wait(time, *seed, position.number, position.turn));
+    let think_time = || turns?.think_time.map(|time| sample_think_time(time, *seed, position.number, position.turn));
     let wait = prompt.wait.or_else(think_time).unwrap_or_default();
     let rendered = class.renderer.body(&prompt, position.number, *seed)?;
     let leave = draw_client_cancel(class.case.request.cancel.as_ref(), *seed, position, &prompt.fields);
@@ -83,7 +83,7 @@ fn set_lengths(source: &ClassSource, prompt: &mut Prompt, position: RequestPosit
     prompt.approximate = tokenizer.as_ref().is_some_and(|tokenizer| tokenizer.approximate());
     if let (Some(quantity), None) = (&case.request.max_tokens, prompt.max_tokens) {
         let seed = source.seed.child("max_tokens").child(position.number).child(u64::from(position.turn));
-        prompt.max_tokens = draw(quantity, &prompt.fields, &mut ChaCha8Rng::seed_from_u64(seed.0)).filter(|n| *n >= 1);
+        prompt.max_tokens = sample_length(quantity, &prompt.fields, &mut ChaCha8Rng::seed_from_u64(seed.0)).filter(|n| *n >= 1);
     }
 }
 

@@ -45,7 +45,7 @@ mod tests {
 
     #[test]
     fn each_user_needs_a_connection_and_a_burst_one_per_request() {
-        let load = |shape, spread| Load { requests: Some(9), max_in_flight: Some(3), spread, ..Load::bare(shape) };
+        let load = |shape, spread| Load { requests: Some(9), max_in_flight: Some(3), spread, ..Load::new(shape) };
         let due = |load: &Load, worker| connections_needed(load, &changes(load, worker, 2), 5);
         let users = load(Shape::Closed { users: 7 }, Nanos::ZERO);
         assert_eq!((due(&users, 0), due(&users, 1)), (4, 3));

@@ -6,8 +6,8 @@ use crate::run::round::metrics_url;
 use crate::store::{READINGS, RunDir};
 use llmscen_analysis::telemetry;
 use llmscen_core::plan::{Case, Plan};
-use llmscen_core::target::Place;
-use llmscen_core::telemetry::{Recorded, Scrape, TelemetrySpec};
+use llmscen_core::target::TargetLocation;
+use llmscen_core::telemetry::{Scrape, TelemetryRecord, TelemetrySpec};
 use llmscen_core::units::Nanos;
 use llmscen_telemetry::TelemetrySource;
 use llmscen_telemetry::dcgm::Dcgm;
@@ -102,7 +102,7 @@ impl Observer {
 }
 
 fn is_simulated(case: &Case) -> bool {
-    matches!(case.target.place, Place::Simulator { .. })
+    matches!(case.target.location, TargetLocation::Simulator { .. })
 }
 
 /// Pause between two writes as a multiple of the duration of a write: the file contains all rounds, and is rewritten each time. So
@@ -122,7 +122,7 @@ impl TelemetryCheckpoint {
     ///
     /// # Errors
     /// The file cannot be written.
-    pub fn write(&mut self, folder: &RunDir, recorded: &[Recorded], now: Instant) -> Result<(), RunError> {
+    pub fn write(&mut self, folder: &RunDir, recorded: &[TelemetryRecord], now: Instant) -> Result<(), RunError> {
         if self.due.is_some_and(|due| now < due) {
             return Ok(());
         }
@@ -142,7 +142,7 @@ impl TelemetryCheckpoint {
 ///
 /// # Errors
 /// The file cannot be written.
-pub fn write_telemetry(folder: &RunDir, recorded: &[Recorded]) -> Result<(), RunError> {
+pub fn write_telemetry(folder: &RunDir, recorded: &[TelemetryRecord]) -> Result<(), RunError> {
     if recorded.iter().all(|round| round.readings.is_empty()) {
         return Ok(());
     }
@@ -153,7 +153,7 @@ pub fn write_telemetry(folder: &RunDir, recorded: &[Recorded]) -> Result<(), Run
 mod tests {
     use super::*;
     use crate::store::RunLocation;
-    use llmscen_core::telemetry::{Reading, Source};
+    use llmscen_core::telemetry::{Source, TelemetrySample};
     use llmscen_scenario::Input;
     use std::collections::BTreeMap;
     use std::path::Path;
@@ -191,7 +191,7 @@ mod tests {
                     load: { concurrency: 1, requests: 1 }\ntelemetry: { host: false }\n";
         let input = Input { path: Path::new("t.yaml"), text: Some(text.to_owned()), env: &BTreeMap::new(), set: &[] };
         let plan = llmscen_scenario::load(&input).unwrap().plan;
-        let Place::Simulator { server, .. } = &plan.cases[0].target.place else { panic!("no simulator") };
+        let TargetLocation::Simulator { server, .. } = &plan.cases[0].target.location else { panic!("no simulator") };
         let running =
             llmscen_simulator::start(server, plan.seed, ([127, 0, 0, 1], 0).into(), llmscen_simulator::Truth::off()).unwrap();
         let observer = Observer { spec: plan.telemetry, nvidia: None, amd: None, note: None };
@@ -212,9 +212,15 @@ mod tests {
         let folder =
             RunDir::create(&RunLocation { explicit: Some(&path), dir: parent.path(), name: "t", started: "", force: false });
         let folder = folder.unwrap();
-        let reading =
-            Reading { at_ns: 1, source: Source::Host, name: "host.cpu".into(), labels: "".into(), device: None, value: 0.5 };
-        let round = |round| Recorded { case: "a".into(), round, readings: vec![reading.clone()] };
+        let reading = TelemetrySample {
+            at_ns: 1,
+            source: Source::Host,
+            name: "host.cpu".into(),
+            labels: "".into(),
+            device: None,
+            value: 0.5,
+        };
+        let round = |round| TelemetryRecord { case: "a".into(), round, readings: vec![reading.clone()] };
         let stored_rounds = || telemetry::read(std::fs::read(path.join(READINGS)).unwrap()).unwrap().len();
         let mut checkpoint = TelemetryCheckpoint::default();
         let now = Instant::now();
@@ -232,7 +238,7 @@ mod tests {
         let parent = tempfile::tempdir().unwrap();
         let path = parent.path().join("run");
         let at = RunLocation { explicit: Some(&path), dir: parent.path(), name: "t", started: "", force: false };
-        write_telemetry(&RunDir::create(&at).unwrap(), &[Recorded::default()]).unwrap();
+        write_telemetry(&RunDir::create(&at).unwrap(), &[TelemetryRecord::default()]).unwrap();
         assert!(!path.join(READINGS).exists());
     }
 }

@@ -6,7 +6,7 @@ use llmscen_core::load::{Shape, Warmup};
 use llmscen_core::metric::Metric;
 use llmscen_core::plan::Case;
 use llmscen_core::search::CapacitySearch;
-use llmscen_core::stats::trend::slower;
+use llmscen_core::stats::trend::wait_growth;
 use llmscen_core::units::Nanos;
 
 /// Minimum number of measured requests per user: with fewer, a probe would end before it reaches its load.
@@ -22,7 +22,7 @@ const MEASURED_PER_WARMUP: u64 = 4;
 pub(crate) fn share(case: &Case, quest: &CapacitySearch, part: f64) -> f64 {
     let share_of = |requests: u64| case.load.requests.map_or(0.0, |all| requests as f64 / all.max(1) as f64);
     // An objective on a mix entry uses only the requests of that entry.
-    let entry_share = |check: &Check| case.entry_of(check.group()).map_or(1.0, |entry| case.share_of(entry));
+    let entry_share = |check: &Check| case.entry_for_group(check.group()).map_or(1.0, |entry| case.expected_share(entry));
     let needed = |check: &Check| Some((judge::required_samples(check)? as f64 / entry_share(check)).ceil() as u64);
     let decided = share_of(case.checks.iter().filter_map(needed).max().unwrap_or(1)).min(1.0);
     match case.load.shape {
@@ -63,7 +63,7 @@ pub(crate) fn reduced(case: &Case, share: f64) -> Case {
 pub(crate) fn slowdown(case: &Case, sample: &Sample) -> Option<f64> {
     let Shape::Open { rate, .. } = case.load.shape else { return None };
     let waits: Vec<f64> = sample.requests.values(Metric::E2e).collect();
-    slower(&waits, rate)
+    wait_growth(&waits, rate)
 }
 
 #[cfg(test)]
@@ -82,7 +82,7 @@ mod tests {
         );
         let input = Input { path: Path::new("x.yaml"), text: Some(text), env: &BTreeMap::new(), set: &[] };
         let plan = load(&input).unwrap_or_else(|faults| panic!("{}", faults.render(false, 120))).plan;
-        let (case, quest) = (&plan.cases[index], &plan.quests[0]);
+        let (case, quest) = (&plan.cases[index], &plan.searches[0]);
         reduced(case, share(case, quest, part))
     }
 

@@ -1,11 +1,11 @@
 //! What a worker sends requests to: a server or a local model.
 
 use crate::run::error::RunError;
-use crate::run::execution::local_model::LocalRound;
+use crate::run::execution::local_model::ModelSession;
 use llmscen_client::http::{Finished, Http, Setting};
 use llmscen_client::route::Route;
-use llmscen_core::call::Call;
 use llmscen_core::outcome::{Failure, Phase};
+use llmscen_core::request::PreparedRequest;
 use llmscen_core::target::Target;
 use llmscen_core::units::Nanos;
 use llmscen_local::adapter::Adapter;
@@ -23,7 +23,12 @@ impl Engine {
     ///
     /// # Errors
     /// The HTTP client cannot be built.
-    pub fn open(target: &Target, route: Option<&Route>, local: Option<LocalRound>, setting: Setting) -> Result<Engine, RunError> {
+    pub fn open(
+        target: &Target,
+        route: Option<&Route>,
+        local: Option<ModelSession>,
+        setting: Setting,
+    ) -> Result<Engine, RunError> {
         if let Some(local) = local {
             return Ok(Engine::Local(Adapter {
                 host: local.host,
@@ -60,7 +65,13 @@ impl Engine {
     /// Sends a request and waits for its end. A failure is part of the outcome.
     ///
     /// `cancelled` resolves when the request must be cancelled.
-    pub async fn call(&self, call: Call, intended: Nanos, phase: Phase, cancelled: impl Future<Output = ()>) -> Finished {
+    pub async fn call(
+        &self,
+        call: PreparedRequest,
+        intended: Nanos,
+        phase: Phase,
+        cancelled: impl Future<Output = ()>,
+    ) -> Finished {
         match self {
             Engine::Http(http) => http.call(call, intended, phase, cancelled).await,
             Engine::Local(adapter) => adapter.call(call, intended, phase, cancelled).await,

@@ -10,7 +10,7 @@ use llmscen_client::counters::{Gauges, Reading};
 use llmscen_client::stalls::{Moment, thread_cpu};
 use llmscen_core::manifest::{Stall, WorkerStalls};
 use llmscen_core::plan::Case;
-use llmscen_core::target::Place;
+use llmscen_core::target::TargetLocation;
 use llmscen_core::units::Nanos;
 use std::cell::RefCell;
 use std::cmp::Reverse;
@@ -71,7 +71,7 @@ impl WorkerHandle {
 
 /// One worker per core, but not more than users; one for a local model, which needs the cores itself.
 pub fn worker_count(case: &Case) -> usize {
-    if let Place::Local(_) = case.target.place {
+    if let TargetLocation::Local(_) = case.target.location {
         return 1;
     }
     let cores = std::thread::available_parallelism().map_or(1, usize::from);

@@ -15,8 +15,8 @@ use crate::run::worker::timer::{Deadlines, Timer};
 use crate::run::worker::{ScheduledRequest, Worker};
 use async_channel::Sender;
 use llmscen_client::http::{Finished, dropped};
-use llmscen_core::call::Call;
 use llmscen_core::outcome::{FailureKind, Phase};
+use llmscen_core::request::PreparedRequest;
 use llmscen_core::units::Nanos;
 use llmscen_protocols::Message;
 use std::cell::Cell;
@@ -140,20 +140,20 @@ impl SessionRunner {
 
 /// What the outcomes of unsent turns share with the first turn of their session.
 pub struct UnsentTurns {
-    call: Call,
+    call: PreparedRequest,
     phase: Phase,
 }
 
 impl UnsentTurns {
     /// `first`: the first turn of the session.
-    pub fn new(first: &Call, phase: Phase) -> UnsentTurns {
-        let call = Call {
+    pub fn new(first: &PreparedRequest, phase: Phase) -> UnsentTurns {
+        let call = PreparedRequest {
             seq: first.seq,
             turns: first.turns,
             streamed: first.streamed,
             model: first.model.clone(),
             group: first.group.clone(),
-            ..Call::default()
+            ..PreparedRequest::default()
         };
         UnsentTurns { call, phase }
     }
@@ -161,7 +161,7 @@ impl UnsentTurns {
     /// The outcomes of the turns from `turn` on, which are dropped at `at`.
     pub fn drop_from(&self, turn: u32, at: Nanos, why: &str) -> Vec<Finished> {
         let drop_turn = |turn| {
-            let call = Call { turn, ..self.call.clone() };
+            let call = PreparedRequest { turn, ..self.call.clone() };
             Finished::bare(dropped(&call, self.phase, at, why))
         };
         (turn..self.call.turns).map(drop_turn).collect()

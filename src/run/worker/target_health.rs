@@ -9,7 +9,7 @@
 use crate::run::event::Event;
 use crate::run::execution::stop::{Level, Stop};
 use http::StatusCode;
-use llmscen_core::early_stop::{AllFailed, Ending, TargetLost};
+use llmscen_core::early_stop::{AllFailed, EarlyStop, TargetLost};
 use llmscen_core::outcome::{Failure, FailureKind, Outcome};
 use llmscen_core::units::Nanos;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -30,7 +30,7 @@ pub struct TargetHealth {
     fail_fast: Mutex<Option<FailFast>>,
     /// Whether `fail_fast` still needs outcomes.
     fail_fast_active: AtomicBool,
-    ending: OnceLock<Ending>,
+    ending: OnceLock<EarlyStop>,
     /// Pressed to end the round: requests in flight may finish within the drain time.
     stop: Stop,
     events: mpsc::Sender<Event>,
@@ -89,7 +89,7 @@ impl TargetHealth {
         match why.filter(|_| since != NOT_FAILING && self.stop.level() == Level::Run) {
             Some(why) => {
                 let lost = TargetLost { since_s: Nanos(since).secs(), at_s: at.secs(), why: why.to_owned() };
-                self.end(Ending::TargetLost(lost));
+                self.end(EarlyStop::TargetLost(lost));
             }
             None => self.failing_since.store(NOT_FAILING, Ordering::Relaxed),
         }
@@ -104,18 +104,18 @@ impl TargetHealth {
             self.fail_fast_active.store(false, Ordering::Relaxed);
         }
         if let Some(all_failed) = all_failed.filter(|_| self.stop.level() == Level::Run) {
-            self.end(Ending::AllFailed(all_failed));
+            self.end(EarlyStop::AllFailed(all_failed));
         }
     }
 
-    fn end(&self, ending: Ending) {
+    fn end(&self, ending: EarlyStop) {
         let _ = self.events.send(Event::Ending(ending.clone()));
         let _ = self.ending.set(ending);
         self.stop.press();
     }
 
     /// Why the target ended the round, if it did.
-    pub fn ending(&self) -> Option<Ending> {
+    pub fn ending(&self) -> Option<EarlyStop> {
         self.ending.get().cloned()
     }
 }
@@ -175,8 +175,8 @@ impl FailFast {
 mod tests {
     use super::*;
     use llmscen_client::http::dropped;
-    use llmscen_core::call::Call;
     use llmscen_core::outcome::{Failure, Finish, Phase};
+    use llmscen_core::request::PreparedRequest;
     use llmscen_core::units::Nanos;
 
     fn at(millis: u64) -> Nanos {
@@ -184,7 +184,7 @@ mod tests {
     }
 
     fn ended(millis: u64, status: Option<u16>, kind: Option<FailureKind>) -> Outcome {
-        let mut outcome = dropped(&Call::default(), Phase::Measured, at(millis), "");
+        let mut outcome = dropped(&PreparedRequest::default(), Phase::Measured, at(millis), "");
         outcome.status = status;
         outcome.end = kind.map_or(Ok(Finish::default()), |kind| Err(Failure::new(kind, "refused")));
         outcome
@@ -209,8 +209,8 @@ mod tests {
         assert!(target_health.must_check(at(4000)) && !target_health.must_check(at(4000)), "one worker checks, no other");
         target_health.conclude_check(at(4100), Some("refused"));
         let known = TargetLost { since_s: 1.0, at_s: 4.1, why: "refused".into() };
-        assert_eq!(target_health.ending(), Some(Ending::TargetLost(known.clone())));
-        assert_eq!(inbox.try_recv(), Ok(Event::Ending(Ending::TargetLost(known))));
+        assert_eq!(target_health.ending(), Some(EarlyStop::TargetLost(known.clone())));
+        assert_eq!(inbox.try_recv(), Ok(Event::Ending(EarlyStop::TargetLost(known))));
         assert_eq!((target_health.stop.level(), target_health.must_check(at(9000))), (Level::Drain, false));
     }
 
@@ -235,7 +235,7 @@ mod tests {
         target_health.record(&ended(20, Some(401), Some(FailureKind::Http4xx)));
         assert_eq!(target_health.stop.level(), Level::Drain);
         let ending = target_health.ending().unwrap();
-        assert!(matches!(&ending, Ending::AllFailed(failed) if (failed.after, failed.status) == (20, 401)), "{ending:?}");
+        assert!(matches!(&ending, EarlyStop::AllFailed(failed) if (failed.after, failed.status) == (20, 401)), "{ending:?}");
         target_health.record(&ended(21, Some(401), Some(FailureKind::Http4xx)));
         assert_eq!((inbox.try_recv(), inbox.try_recv().is_err()), (Ok(Event::Ending(ending)), true));
     }
@@ -255,9 +255,9 @@ mod tests {
     }
 
     fn answered_with(status: u16) -> Outcome {
-        let mut outcome = dropped(&Call::default(), Phase::Measured, Nanos::from_millis(1500), "");
+        let mut outcome = dropped(&PreparedRequest::default(), Phase::Measured, Nanos::from_millis(1500), "");
         outcome.status = Some(status);
-        let failure = || Failure::new(FailureKind::of_status(status), format!("{status}: wrong key"));
+        let failure = || Failure::new(FailureKind::from_status(status), format!("{status}: wrong key"));
         outcome.end = if status == 200 { Ok(Finish::default()) } else { Err(failure()) };
         outcome
     }
@@ -282,7 +282,7 @@ mod tests {
 
     #[test]
     fn requests_ended_by_the_load_generator_do_not_count_and_earlier_rounds_do() {
-        let unsent = dropped(&Call::default(), Phase::Measured, Nanos::ZERO, "");
+        let unsent = dropped(&PreparedRequest::default(), Phase::Measured, Nanos::ZERO, "");
         let earlier = [answered_with(401), unsent, answered_with(401)];
         let mut watch = FailFast::default();
         earlier.iter().for_each(|outcome| _ = watch.record(outcome));

@@ -4,7 +4,7 @@ use llmscen_client::counters::{Gauges, Reading};
 use llmscen_client::http::{Http, Setting};
 use llmscen_client::route::Route;
 use llmscen_core::api::Api;
-use llmscen_core::target::{Place, Pool, Target, Timeouts, Tls};
+use llmscen_core::target::{Pool, Target, TargetLocation, Timeouts, Tls};
 use std::net::TcpListener;
 
 const MINUTE: Nanos = Nanos(60_000_000_000);
@@ -13,7 +13,7 @@ fn worker(url: &str, calls: u64, results: Sender<Finished>, gauges: Arc<Gauges>,
     let clock = Clock::starting(std::time::Instant::now());
     let target = Target {
         api: Api::OpenaiChat,
-        place: Place::Url(url.to_owned()),
+        location: TargetLocation::Url(url.to_owned()),
         models: Vec::new(),
         api_key: None,
         headers: Vec::new(),
@@ -27,13 +27,13 @@ fn worker(url: &str, calls: u64, results: Sender<Finished>, gauges: Arc<Gauges>,
         server: None,
         metrics: None,
         hardware: None,
-        of_scenario: Default::default(),
+        scenario_secrets: Default::default(),
     };
     let route = Route::new(url, &target.tls, &Default::default()).unwrap();
     let shape = Shape::Closed { users: calls as u32 };
-    let load = Load { requests: Some(calls), graceful_stop: MINUTE, ..Load::bare(shape) };
+    let load = Load { requests: Some(calls), graceful_stop: MINUTE, ..Load::new(shape) };
     let (sender, queue) = bounded(calls as usize);
-    (0..calls).for_each(|seq| sender.try_send(Call { seq, ..Call::default() }).unwrap());
+    (0..calls).for_each(|seq| sender.try_send(PreparedRequest { seq, ..PreparedRequest::default() }).unwrap());
     let setting = Setting {
         clock,
         gauges,

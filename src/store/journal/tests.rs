@@ -1,8 +1,8 @@
 use super::*;
-use llmscen_core::call::Call;
-use llmscen_core::early_stop::{Aborted, AllFailed, Ending, Saturated, TargetLost};
+use llmscen_core::early_stop::{Aborted, AllFailed, EarlyStop, Saturated, TargetLost};
 use llmscen_core::manifest::{Vitals, WorkerStalls};
 use llmscen_core::outcome::{Counted, Failure, FailureKind, Finish, Phase, ServerTimes, Timeline, Usage};
+use llmscen_core::request::PreparedRequest;
 use llmscen_core::search::Part as Probe;
 use llmscen_core::units::Nanos;
 use proptest::option::of;
@@ -11,7 +11,7 @@ use std::io::{Seek, SeekFrom, Write as _};
 
 fn outcome(seq: u64, end: Result<Finish, Failure>) -> Record {
     let timeline = Timeline { tokens: (1..4).map(|n| Nanos(seq * 1000 + n)).collect(), ..Timeline::default() };
-    let blank = Call { seq, model: "m".into(), streamed: true, ..Call::default() }.outcome(Phase::Measured);
+    let blank = PreparedRequest { seq, model: "m".into(), streamed: true, ..PreparedRequest::default() }.outcome(Phase::Measured);
     let outcome = Outcome { timeline, status: Some(200), reads: 3, response_id: Some("id".into()), end, ..blank };
     Record::Outcome { case: 1, round: 0, outcome }
 }
@@ -234,12 +234,13 @@ fn part() -> impl Strategy<Value = Part> {
     )
 }
 
-fn ending(number: u64) -> Option<Ending> {
+fn ending(number: u64) -> Option<EarlyStop> {
     let aborted = Aborted { check: number as u32, expr: number.to_string(), planned: Some(number), ..Aborted::default() };
     let saturated = Saturated { at_s: number as f64, ..Saturated::default() };
     let lost = TargetLost { at_s: number as f64, why: number.to_string(), ..TargetLost::default() };
     let failed = AllFailed { after: number, reason: number.to_string(), ..AllFailed::default() };
-    let all = [Ending::Aborted(aborted), Ending::Saturated(saturated), Ending::TargetLost(lost), Ending::AllFailed(failed)];
+    let all =
+        [EarlyStop::Aborted(aborted), EarlyStop::Saturated(saturated), EarlyStop::TargetLost(lost), EarlyStop::AllFailed(failed)];
     all.get(number as usize % 5).cloned()
 }
 

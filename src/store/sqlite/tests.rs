@@ -2,12 +2,12 @@ use super::*;
 use crate::store::bodies::{Extent, Head, Packed, Spool, spool};
 use llmscen_analysis::Tagged;
 use llmscen_core::artifacts::{Bodies, Store};
-use llmscen_core::call::Call;
 use llmscen_core::manifest::{Manifest, Part};
 use llmscen_core::metric::Metric;
 use llmscen_core::outcome::{Failure, FailureKind, Outcome, Phase, Timeline, Usage};
 use llmscen_core::plan::ReportSpec;
 use llmscen_core::report::CaseReport;
+use llmscen_core::request::PreparedRequest;
 use llmscen_core::sample::Distribution;
 use llmscen_core::units::Nanos;
 use std::fs;
@@ -19,7 +19,7 @@ fn plan() -> Plan {
         description: None,
         seed: llmscen_core::seed::Seed(1),
         cases: Vec::new(),
-        quests: Vec::new(),
+        searches: Vec::new(),
         rounds: 1,
         restart: false,
         pause: Nanos::ZERO,
@@ -42,7 +42,7 @@ fn plan() -> Plan {
 fn outcome(seq: u64, tokens: &[u64], end: Result<(), FailureKind>) -> Outcome {
     let tokens: Vec<Nanos> = tokens.iter().map(|millis| Nanos::from_millis(*millis)).collect();
     let (sent, last) = (Some(Nanos::ZERO), tokens.last().copied().unwrap_or_default());
-    let blank = Call { seq, turns: 1, streamed: true, ..Call::default() }.outcome(Phase::Measured);
+    let blank = PreparedRequest { seq, turns: 1, streamed: true, ..PreparedRequest::default() }.outcome(Phase::Measured);
     let end = end.map(|()| Default::default()).map_err(|kind| Failure::new(kind, "it's \"so\""));
     Outcome { timeline: Timeline { sent, tokens, end: last, ..Timeline::default() }, end, ..blank }
 }

@@ -7,8 +7,8 @@ use crate::transport::{on_worker, send, target};
 use flate2::Compression;
 use flate2::write::{GzEncoder, ZlibEncoder};
 use llmscen_core::api::Api;
-use llmscen_core::call::Call;
 use llmscen_core::outcome::Outcome;
+use llmscen_core::request::PreparedRequest;
 use llmscen_core::target::{HttpVersion, Timeouts};
 use llmscen_core::units::Nanos;
 use rand::RngExt;
@@ -425,7 +425,8 @@ fn limits() -> Timeouts {
 
 /// The error of an unexpected outcome of a trap.
 fn fault(trap: &Trap, outcome: &Outcome) -> Option<String> {
-    let (word, time) = (outcome.word(), outcome.timeline.end.0.saturating_sub(outcome.timeline.sent.unwrap_or_default().0));
+    let (word, time) =
+        (outcome.outcome_name(), outcome.timeline.end.0.saturating_sub(outcome.timeline.sent.unwrap_or_default().0));
     let told = || format!("{}: {word} {:?}", trap.name, outcome.end.as_ref().err().map(|failure| &failure.message));
     if time > (TOTAL + LATE).as_nanos() as u64 {
         return Some(format!("{} after {} ms", told(), time / 1_000_000));
@@ -457,7 +458,13 @@ fn every_trap_ends_in_time_and_as_what_it_was() {
                     .iter()
                     .map(|place| {
                         let (engine, body) = (engine.clone(), format!("{{\"trap\":{place}}}").into_bytes());
-                        let call = Call { seq: *place as u64, body, streamed: true, max_tokens: Some(16), ..Call::default() };
+                        let call = PreparedRequest {
+                            seq: *place as u64,
+                            body,
+                            streamed: true,
+                            max_tokens: Some(16),
+                            ..PreparedRequest::default()
+                        };
                         tokio::task::spawn_local(async move { send(&engine, call).await.outcome })
                     })
                     .collect();
@@ -469,7 +476,7 @@ fn every_trap_ends_in_time_and_as_what_it_was() {
             });
             for (place, outcome) in some.iter().zip(&outcomes) {
                 let name = traps[*place].name.split_once(": ").map_or("", |name| name.1);
-                *seen.entry((name.to_owned(), outcome.word())).or_default() += 1;
+                *seen.entry((name.to_owned(), outcome.outcome_name())).or_default() += 1;
                 faults.extend(fault(&traps[*place], outcome));
             }
         }
@@ -551,7 +558,7 @@ fn what_only_pretends_to_be_http_2_ends_in_time() {
             (target.version, target.timeouts) = (HttpVersion::Http2, limits());
             target.timeouts.connect = Nanos(TOTAL.as_nanos() as u64);
             let outcome = on_worker(&target, async |engine| {
-                let call = Call { body: b"{}".to_vec(), streamed: true, ..Call::default() };
+                let call = PreparedRequest { body: b"{}".to_vec(), streamed: true, ..PreparedRequest::default() };
                 send(&engine, call).await.outcome
             });
             assert!(outcome.end.is_err(), "{}", trap.name);

@@ -205,7 +205,7 @@ fn requests_send_accept_encoding_and_their_headers_win() {
         let target = Target { compression, pool: Pool::PerRequest, headers, ..target(&url) };
         let own = vec![("x-tenant".to_owned(), "mine".to_owned()), ("Content-Length".to_owned(), "999".to_owned())];
         let outcome = on_worker(&target, async |engine| {
-            send(&engine, Call { streamed: compression == Compression::None, headers: own, ..call(0) }).await.outcome
+            send(&engine, PreparedRequest { streamed: compression == Compression::None, headers: own, ..call(0) }).await.outcome
         });
         assert_ok(&outcome, 1);
     }
@@ -221,7 +221,7 @@ fn requests_send_accept_encoding_and_their_headers_win() {
 #[test]
 fn a_header_that_cannot_be_sent_ends_its_call_alone() {
     let server = lab::Server::start(|stream, _| lab::send(stream, &lab::stream(&[TOKEN, FINISH, "[DONE]"], true)));
-    let bad = Call { headers: vec![("x-note".into(), "secret\nnote".into())], ..call(0) };
+    let bad = PreparedRequest { headers: vec![("x-note".into(), "secret\nnote".into())], ..call(0) };
     let outcomes = on_worker(&target(&server.url()), async |engine| {
         [send(&engine, bad).await.outcome, send(&engine, call(1)).await.outcome]
     });

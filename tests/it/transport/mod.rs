@@ -12,9 +12,9 @@ use llmscen_client::counters::Gauges;
 use llmscen_client::http::{Finished, Http, Setting};
 use llmscen_client::route::Route;
 use llmscen_core::api::Api;
-use llmscen_core::call::Call;
 use llmscen_core::outcome::{FailureKind, Outcome, Phase};
-use llmscen_core::target::{Place, Pool, Target, Timeouts, Tls};
+use llmscen_core::request::PreparedRequest;
+use llmscen_core::target::{Pool, Target, TargetLocation, Timeouts, Tls};
 use llmscen_core::units::Nanos;
 use llmscen_protocols::protocol;
 use std::collections::BTreeMap;
@@ -32,7 +32,7 @@ pub fn target(url: &str) -> Target {
     let limit = Nanos(10_000_000_000);
     Target {
         api: Api::OpenaiChat,
-        place: Place::Url(url.to_owned()),
+        location: TargetLocation::Url(url.to_owned()),
         models: Vec::new(),
         api_key: None,
         headers: Vec::new(),
@@ -46,12 +46,12 @@ pub fn target(url: &str) -> Target {
         server: None,
         metrics: None,
         hardware: None,
-        of_scenario: Default::default(),
+        scenario_secrets: Default::default(),
     }
 }
 
-pub fn call(seq: u64) -> Call {
-    Call { seq, streamed: true, body: b"{}".to_vec(), ..Call::default() }
+pub fn call(seq: u64) -> PreparedRequest {
+    PreparedRequest { seq, streamed: true, body: b"{}".to_vec(), ..PreparedRequest::default() }
 }
 
 /// Runs steps with a client on a worker thread.
@@ -61,7 +61,7 @@ pub fn on_worker<T>(target: &Target, steps: impl AsyncFnOnce(Rc<Http>) -> T) -> 
 
 /// As [`on_worker`], with access to the counters.
 pub fn on_worker_with<T>(target: &Target, gauges: Arc<Gauges>, steps: impl AsyncFnOnce(Rc<Http>) -> T) -> T {
-    let Place::Url(url) = &target.place else { panic!("a url") };
+    let TargetLocation::Url(url) = &target.location else { panic!("a url") };
     let route = Route::new(url, &target.tls, &BTreeMap::new()).unwrap();
     let setting = Setting {
         clock: Clock::starting(Instant::now()),
@@ -78,7 +78,7 @@ pub fn on_worker_with<T>(target: &Target, gauges: Arc<Gauges>, steps: impl Async
     })
 }
 
-pub async fn send(engine: &Http, call: Call) -> Finished {
+pub async fn send(engine: &Http, call: PreparedRequest) -> Finished {
     engine.call(call, Nanos(0), Phase::Measured, std::future::pending()).await
 }
 

@@ -25,7 +25,7 @@ fn a_stream_is_stamped_event_by_event_and_its_head_is_in_order() {
     let target =
         Target { headers: vec![("connection".into(), llmscen_core::target::Secret::new("x-hop"))], ..h2_target(&server) };
     let own = vec![("x-trace".to_owned(), "7".to_owned()), ("x-hop".to_owned(), "no".to_owned())];
-    let outcome = on_worker(&target, async |engine| send(&engine, Call { headers: own, ..call(0) }).await.outcome);
+    let outcome = on_worker(&target, async |engine| send(&engine, PreparedRequest { headers: own, ..call(0) }).await.outcome);
     assert_ok(&outcome, 4);
     assert_paced(&outcome);
     assert_eq!(outcome.bytes_in as usize, 4 * (TOKEN.len() + 8) + FINISH.len() + 8 + 14);
@@ -201,7 +201,7 @@ fn a_silent_stream_times_out_though_its_neighbours_talk() {
 #[test]
 fn a_user_who_leaves_takes_no_neighbour_along() {
     let server = Server::start(100, None, |_| paced(4, 50));
-    let leaver = Call { leave: Some(llmscen_core::request::Leave::Tokens(2)), ..call(0) };
+    let leaver = PreparedRequest { cancel: Some(llmscen_core::request::ClientCancel::Tokens(2)), ..call(0) };
     let outcomes = on_worker(&h2_target(&server), async |engine| {
         let others = send_all(&engine, 2);
         let (left, others) = tokio::join!(send(&engine, leaver), others);

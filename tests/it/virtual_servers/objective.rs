@@ -1,9 +1,9 @@
 //! Objectives on the virtual servers, and their long-run truths.
 
 use super::{Kind, Served, Server};
-use llmscen_core::check::{Check, Confidence, NoData, Of, Op, RequestLimit, Subject};
-use llmscen_core::labels::Labels;
+use llmscen_core::check::{Check, Confidence, NoData, Op, RequestLimit, RequestSet, Subject};
 use llmscen_core::metric::{Metric, Stat};
+use llmscen_core::plan::Labels;
 
 /// An objective without its limit.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -68,7 +68,7 @@ impl Objective {
             limit,
             confidence: Confidence::Level(0.95),
             when: Labels::default(),
-            of: Of::Ok,
+            of: RequestSet::Ok,
             no_data: NoData::Fail,
             relative: None,
             abort: None,

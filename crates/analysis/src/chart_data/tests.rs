@@ -4,7 +4,7 @@ mod chart_data {
     use llmscen_core::load::Shape;
     use llmscen_core::outcome::{FailureKind, Outcome};
 
-    fn drawn(rows: &[Outcome]) -> Pictures {
+    fn drawn(rows: &[Outcome]) -> ChartData {
         super::super::chart_data(&table("a", rows), &facts(&case(Shape::Closed { users: 1 })))
     }
 
@@ -42,7 +42,7 @@ mod chart_data {
 
     #[test]
     fn nothing_gives_nothing() {
-        assert_eq!(drawn(&[]), Pictures::default());
+        assert_eq!(drawn(&[]), ChartData::default());
     }
 }
 
@@ -156,7 +156,7 @@ mod by_token {
     use crate::fixture::{stream, table};
     use llmscen_core::outcome::Outcome;
 
-    fn bands(rows: &[Outcome]) -> Vec<Band> {
+    fn bands(rows: &[Outcome]) -> Vec<QuantileBand> {
         let table = table("a", rows);
         let facts = table.rows_of_case("a");
         Gaps::collect(facts.iter()).bands()
@@ -166,8 +166,8 @@ mod by_token {
     fn the_first_gap_is_that_before_the_second_token() {
         let seen = bands(&[stream(0, 0, &[10, 40, 50]), stream(1, 0, &[10, 30]), stream(2, 0, &[9])]);
         let known = [
-            Band { from: 2.0, to: 2.0, n: 2, p50: 20.0, p90: 30.0, p99: 30.0 },
-            Band { from: 3.0, to: 3.0, n: 1, p50: 10.0, p90: 10.0, p99: 10.0 },
+            QuantileBand { from: 2.0, to: 2.0, n: 2, p50: 20.0, p90: 30.0, p99: 30.0 },
+            QuantileBand { from: 3.0, to: 3.0, n: 1, p50: 10.0, p90: 10.0, p99: 10.0 },
         ];
         assert_eq!(seen, known);
         assert_eq!(bands(&[stream(0, 0, &[10])]), []);

@@ -94,10 +94,10 @@ mod steady {
         let span = Nanos::from_millis(9);
         let users = |to| [(5, 5), (5, to)].map(|(from, to)| UserStage { from, to, span }).into();
         assert_eq!([5, 6].map(|to| of(&Shape::Users { stages: users(to) }, |_| 50)), [true, false]);
-        let rates = |rate| [Course::Flat(9.0), rate].map(|rate| RateStage { rate, span }).into();
+        let rates = |rate| [RateProfile::Flat(9.0), rate].map(|rate| RateStage { rate, span }).into();
         let staged = |rate| of(&Shape::Rates { stages: rates(rate), arrival: Arrival::Constant }, |_| 50);
-        let ramp = Course::Ramp { from: 9.0, to: 20.0 };
-        assert_eq!([Course::Flat(9.0), Course::Flat(8.0), ramp].map(staged), [true, false, false]);
+        let ramp = RateProfile::Ramp { from: 9.0, to: 20.0 };
+        assert_eq!([RateProfile::Flat(9.0), RateProfile::Flat(8.0), ramp].map(staged), [true, false, false]);
     }
 
     #[test]

@@ -6,10 +6,10 @@ use crate::judge::{Conditions, LoadKind, rule};
 use crate::sample::Sample;
 use llmscen_core::check::{Check, Confidence, Op, Ruling, Subject};
 use llmscen_core::metric::{Metric, Scope, Stat};
-use llmscen_core::stats::design::of_flags;
+use llmscen_core::stats::design::flag_dependence;
 use llmscen_core::stats::long_run::LEAST;
 use llmscen_core::stats::quantile_bound;
-use llmscen_core::stats::sequential::Looks;
+use llmscen_core::stats::sequential::AlphaSpending;
 
 /// Confidence levels for a limit that is judged by batch means: the highest one that decides it gives the probability.
 const LEVELS: [f64; 5] = [0.6, 0.75, 0.9, 0.95, 0.99];
@@ -26,7 +26,7 @@ fn pass_probability_of_check(check: &Check, sample: &Sample) -> f64 {
     let counted = breaking_flags(check, sample).filter(|_| matches!(check.confidence, Confidence::Level(_)));
     if let Some((flags, tail)) = counted.filter(|(flags, _)| !flags.is_empty()) {
         // Requests in one queue are correlated.
-        let effect = of_flags(&flags).effect(POINT);
+        let effect = flag_dependence(&flags).effect(POINT);
         let breaking = flags.iter().filter(|breaks| **breaks).count() as f64;
         return quantile_bound::chance(flags.len() as f64 / effect, breaking / effect, tail);
     }
@@ -79,13 +79,13 @@ fn breaking_flags(check: &Check, sample: &Sample) -> Option<(Vec<bool>, f64)> {
 /// test per check.
 ///
 /// Requests in flight are missing, and they are the slow ones: a limit that fails without them would fail with them.
-pub fn is_futile(checks: &[Check], sample: &Sample, looks: &mut [Looks]) -> bool {
+pub fn is_futile(checks: &[Check], sample: &Sample, looks: &mut [AlphaSpending]) -> bool {
     let mut is_futile = false;
     for (check, looks) in checks.iter().zip(looks) {
         if let Some((flags, tail)) = breaking_flags(check, sample) {
-            let effect = of_flags(&flags).times();
+            let effect = flag_dependence(&flags).times();
             let breaking = flags.iter().filter(|breaks| **breaks).count() as f64;
-            is_futile |= looks.refute((flags.len() as f64 / effect) as u64, (breaking / effect) as u64, tail);
+            is_futile |= looks.is_refuted((flags.len() as f64 / effect) as u64, (breaking / effect) as u64, tail);
         }
     }
     is_futile

@@ -3,7 +3,7 @@
 use crate::judge::evidence::Evidence;
 use crate::measured_requests::MeasuredRequest;
 use crate::sample::Sample;
-use llmscen_core::check::{Check, Of, RequestLimit, Subject};
+use llmscen_core::check::{Check, RequestLimit, RequestSet, Subject};
 use llmscen_core::stats::design::Unit;
 use llmscen_core::stats::design::{self, Dependence};
 use llmscen_core::stats::quantile::select_quantile;
@@ -73,7 +73,7 @@ fn requests<'a>(check: &Check, sample: &'a Sample) -> Vec<MeasuredRequest<'a>> {
 fn beyond(check: &Check, request: MeasuredRequest<'_>, value: f64) -> Option<Unit> {
     let Subject::Metric { metric, .. } = &check.subject else { return None };
     let worst = [if check.op.is_ceiling() { f64::INFINITY } else { f64::NEG_INFINITY }];
-    let failed = check.of == Of::Scheduled && !request.ok() && !request.left();
+    let failed = check.of == RequestSet::Scheduled && !request.ok() && !request.left();
     let samples: &[f64] = if failed { &worst } else { request.samples(*metric) };
     // Nothing exceeds an infinite estimate; then the failed requests themselves count.
     let over = samples.iter().filter(|sample| if value.is_infinite() { **sample == value } else { **sample > value }).count();

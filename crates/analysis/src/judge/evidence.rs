@@ -3,10 +3,10 @@
 use crate::judge::ratio::{self, Units};
 use crate::measured_requests::{MeasuredRequest, MeasuredRequests};
 use crate::sample::{Sample, values};
-use llmscen_core::check::{Check, Of, Op, RequestLimit, Subject};
+use llmscen_core::check::{Check, Op, RequestLimit, RequestSet, Subject};
 use llmscen_core::metric::{Metric, Stat};
 use llmscen_core::stats::{moments, quantile};
-use llmscen_core::telemetry::{Seen, SignalStat};
+use llmscen_core::telemetry::{SignalStat, StatValue};
 
 /// The evidence for a check.
 #[derive(Clone, Debug, PartialEq)]
@@ -37,7 +37,7 @@ impl Evidence {
                 match (metric, stat) {
                     // With a failed request, which counts as infinite, there is no finite mean.
                     (_, Some(Stat::Mean))
-                        if check.of == Of::Ok || requests.iter().all(|request| request.ok() || request.left()) =>
+                        if check.of == RequestSet::Ok || requests.iter().all(|request| request.ok() || request.left()) =>
                     {
                         Evidence::Ratio(ratio::mean_units(&requests, *metric))
                     }
@@ -53,11 +53,11 @@ impl Evidence {
 /// A statistic of a signal. It has no bound: samples of a signal are correlated.
 fn signal_evidence(seen: Option<&SignalStat>, stat: Stat) -> Evidence {
     let Some(seen) = seen else { return Evidence::Figure(None, 0) };
-    Evidence::Figure(seen.at(stat).and_then(Seen::value), seen.n)
+    Evidence::Figure(seen.at(stat).and_then(StatValue::value), seen.n)
 }
 
 /// The bound that a histogram gives of a statistic where it does not give its value, and the histogram's count.
-pub(super) fn histogram_bound(check: &Check, sample: &Sample) -> Option<(Seen, u64)> {
+pub(super) fn histogram_bound(check: &Check, sample: &Sample) -> Option<(StatValue, u64)> {
     let Subject::Signal { signal, stat } = &check.subject else { return None };
     let signal = sample.signals.get(signal)?;
     let seen = signal.at(*stat)?;
@@ -82,7 +82,7 @@ fn share(flags: impl Iterator<Item = bool>) -> Evidence {
 /// Values of ok requests; with `of: scheduled` also of failed ones, which exceed any limit.
 fn limited_values(requests: &[MeasuredRequest<'_>], metric: Metric, check: &Check) -> Vec<f64> {
     let mut values = values(requests, metric);
-    if check.of == Of::Scheduled {
+    if check.of == RequestSet::Scheduled {
         let worst = if check.op.is_ceiling() { f64::INFINITY } else { f64::NEG_INFINITY };
         values.extend(kept(requests.iter().copied()).filter(|request| !request.ok()).map(|_| worst));
     }
@@ -158,7 +158,7 @@ mod tests {
         let mut wanted = check(Metric::Ttft, Some(Stat::Max), Op::Less, 5.0);
         let rows = || vec![ok(Metric::Ttft, 4.0), failed()];
         assert_eq!(of(&wanted, rows()), Evidence::Values(vec![4.0], Stat::Max));
-        wanted.of = Of::Scheduled;
+        wanted.of = RequestSet::Scheduled;
         assert_eq!(of(&wanted, rows()), Evidence::Values(vec![4.0, f64::INFINITY], Stat::Max));
         wanted.op = Op::More;
         assert_eq!(of(&wanted, rows()), Evidence::Values(vec![4.0, f64::NEG_INFINITY], Stat::Max));
@@ -166,7 +166,7 @@ mod tests {
 
     #[test]
     fn a_mean_over_all_scheduled_knows_of_the_failed_ones() {
-        let wanted = Check { of: Of::Scheduled, ..check(Metric::Ttft, Some(Stat::Mean), Op::Less, 5.0) };
+        let wanted = Check { of: RequestSet::Scheduled, ..check(Metric::Ttft, Some(Stat::Mean), Op::Less, 5.0) };
         assert_eq!(of(&wanted, vec![ok(Metric::Ttft, 4.0), failed()]), Evidence::Values(vec![4.0, f64::INFINITY], Stat::Mean));
         assert!(matches!(of(&wanted, vec![ok(Metric::Ttft, 4.0)]), Evidence::Ratio(_)));
     }
@@ -179,7 +179,7 @@ mod tests {
         assert_eq!(of(&errors, rows()), Evidence::Share { hits: 1, n: 2 });
         let limits = [RequestLimit { metric: Metric::Ttft, op: Op::Less, limit: 99.0 }];
         assert_eq!(goodput_flags(&sample(rows()).requests, &limits), [true, false]);
-        let scheduled = |metric, stat| Check { of: Of::Scheduled, ..check(metric, Some(stat), Op::Less, 5.0) };
+        let scheduled = |metric, stat| Check { of: RequestSet::Scheduled, ..check(metric, Some(stat), Op::Less, 5.0) };
         let worst = f64::INFINITY;
         assert_eq!(of(&scheduled(Metric::Ttft, Stat::Max), rows()), Evidence::Values(vec![4.0, 9.0, worst], Stat::Max));
         assert_eq!(of(&scheduled(Metric::E2e, Stat::Max), vec![left.clone()]), Evidence::Values(vec![], Stat::Max));

@@ -5,7 +5,7 @@ use crate::judge::evidence::{Evidence, estimate};
 
 use crate::sample::Sample;
 use llmscen_core::baseline::{Baseline, Figure};
-use llmscen_core::baseline::{Noise, USUAL};
+use llmscen_core::baseline::{DEFAULT_STATISTICS, RunVariation};
 use llmscen_core::check::Check;
 use llmscen_core::metric::{Metric, Stat};
 use llmscen_core::stats::comparison::{Group, detectable, detectable_by_one};
@@ -68,10 +68,10 @@ const MIN_RUNS: usize = 3;
 
 /// How each of the usual metrics, and of those with an objective, varies from run to run. A metric of fewer than three runs is
 /// left out, and so is a share that is equal in all runs.
-pub fn baseline_noise(baseline: &Baseline) -> Vec<Noise> {
+pub fn baseline_noise(baseline: &Baseline) -> Vec<RunVariation> {
     let mut all = Vec::new();
     for case in &baseline.cases {
-        let usual = USUAL.iter().filter_map(|name| Some((*name, case.figure(name)?)));
+        let usual = DEFAULT_STATISTICS.iter().filter_map(|name| Some((*name, case.figure(name)?)));
         let of_objectives = case.metrics.iter().filter(|(name, _)| name.contains(['(', '{', ' ']));
         let figures = usual.chain(of_objectives.map(|(name, figure)| (name.as_str(), figure)));
         all.extend(figures.filter_map(|(name, figure)| noise_of_figure(&case.id, name, figure)));
@@ -79,17 +79,17 @@ pub fn baseline_noise(baseline: &Baseline) -> Vec<Noise> {
     all
 }
 
-fn noise_of_figure(case: &str, name: &str, figure: &Figure) -> Option<Noise> {
+fn noise_of_figure(case: &str, name: &str, figure: &Figure) -> Option<RunVariation> {
     let share = name.split(['.', '{', ' ', '(']).next().and_then(Metric::parse).is_none_or(|metric| metric == Metric::ErrorRate);
     let values: Vec<f64> = figure.runs.iter().copied().flatten().filter(|value| share || *value > 0.0).collect();
-    let group = Group::of(&values.iter().map(|value| if share { *value } else { value.ln() }).collect::<Vec<_>>())?;
+    let group = Group::from_values(&values.iter().map(|value| if share { *value } else { value.ln() }).collect::<Vec<_>>())?;
     // Shares that are equal in all runs show that the event is rare, not that runs do not vary.
     let is_constant = share && values.iter().all(|value| Some(value) == values.first());
     let sd = group.variance.filter(|_| group.n >= MIN_RUNS && !is_constant)?.sqrt();
     let back = |size: f64| if share { size } else { size.exp_m1() };
     let target = if share { TARGET_CHANGE } else { TARGET_CHANGE.ln_1p() };
     let least = |runs: usize| detectable(sd, runs, LEVEL, POWER);
-    Some(Noise {
+    Some(RunVariation {
         case: case.to_owned(),
         figure: name.to_owned(),
         share,

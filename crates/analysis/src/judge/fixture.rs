@@ -3,9 +3,9 @@
 use crate::Sample;
 use crate::fixture::{TestRequest, sample_of};
 use crate::judge::rule::{Conditions, LoadKind};
-use llmscen_core::check::{Check, Confidence, NoData, Of, Op, RequestLimit, Subject};
-use llmscen_core::labels::Labels;
+use llmscen_core::check::{Check, Confidence, NoData, Op, RequestLimit, RequestSet, Subject};
 use llmscen_core::metric::{Metric, Stat};
+use llmscen_core::plan::Labels;
 
 /// A check at 95 %.
 pub(super) fn check(metric: Metric, stat: Option<Stat>, op: Op, limit: f64) -> Check {
@@ -25,7 +25,7 @@ fn of_subject(subject: Subject, op: Op, limit: f64) -> Check {
         limit,
         confidence: Confidence::Level(0.95),
         when: Labels::default(),
-        of: Of::Ok,
+        of: RequestSet::Ok,
         no_data: NoData::Fail,
         relative: None,
         abort: None,

@@ -17,7 +17,7 @@ pub fn run_verdict(cases: &[CaseReport]) -> RunVerdict {
     let rulings = cases.iter().flat_map(|case| &case.verdicts).map(|verdict| verdict_of_ruling(verdict.ruling));
     let unjudged = |case: &&CaseReport| case.verdicts.is_empty() && !case.is_stage();
     let audits = cases.iter().filter(unjudged).filter(|case| case.is_invalid()).map(|_| RunVerdict::Invalid);
-    let is_short = |case: &CaseReport| !case.verdicts.is_empty() && case.unreached().is_some();
+    let is_short = |case: &CaseReport| !case.verdicts.is_empty() && case.dataset_shortfall().is_some();
     // Objectives that are met over fewer requests than planned must not pass a gate.
     let short = cases.iter().any(is_short).then_some(RunVerdict::Inconclusive);
     rulings.chain(audits).chain(short).max_by_key(|&verdict| severity(verdict)).unwrap_or_default()
@@ -31,8 +31,10 @@ pub fn search_verdict(searches: &[SearchReport], cases: &[CaseReport]) -> RunVer
         return RunVerdict::Error;
     }
     let verdict = |search: &SearchReport| match search.finding.extent {
-        _ if !search.finding.settled && search.probes.last().is_some_and(|probe| probe.holds.is_none()) => RunVerdict::Invalid,
-        _ if !search.finding.settled => RunVerdict::Inconclusive,
+        _ if !search.finding.converged && search.probes.last().is_some_and(|probe| probe.pass_probability.is_none()) => {
+            RunVerdict::Invalid
+        }
+        _ if !search.finding.converged => RunVerdict::Inconclusive,
         Extent::Nothing => RunVerdict::Fail,
         Extent::Within | Extent::AtLeast => RunVerdict::Pass,
     };
@@ -77,9 +79,9 @@ mod tests {
     use crate::judge::fixture::{check, conditions, ok, sample};
     use crate::judge::rule;
     use llmscen_core::check::{Op, Verdict};
-    use llmscen_core::labels::{Labels, Scalar};
     use llmscen_core::metric::Metric;
     use llmscen_core::plan::STAGE;
+    use llmscen_core::plan::{Labels, Scalar};
     use llmscen_core::report::{Audit, DatasetEnd};
     use llmscen_core::sample::Counts;
 

@@ -4,12 +4,12 @@ use crate::judge::chance::required_samples;
 use crate::judge::evidence::Evidence;
 use crate::judge::figure::ends;
 use crate::judge::rule::Assessment;
-use llmscen_core::baseline::{Against, Known, Relative, Spread};
+use llmscen_core::baseline::{ReferenceKind, ReferenceValue, Relative, Spread};
 use llmscen_core::check::{Check, Confidence, Ruling, Subject};
 use llmscen_core::metric::Metric;
 use llmscen_core::stats::design::Dependence;
 use llmscen_core::stats::interval::Interval;
-use llmscen_core::stats::interval::{Compared, against, predicted};
+use llmscen_core::stats::interval::{Compared, compare_with_multiple, predicted};
 
 /// Judges the estimate `observed` of `n` correlated samples.
 pub(super) fn judge_relative(
@@ -34,7 +34,7 @@ pub(super) fn judge_relative(
     };
     let base = interval(known.value, known.low, known.high);
     let compared = compare_with_runs(estimate, base, (known, *relative), share);
-    let interval = compared.seen;
+    let interval = compared.interval;
     let (worst, best) = if check.op.is_ceiling() { (interval.high, interval.low) } else { (interval.low, interval.high) };
     let ruling = match () {
         () if check.op.holds(worst, check.limit) => Ruling::Pass,
@@ -45,7 +45,7 @@ pub(super) fn judge_relative(
     let need = (open && known.spread.is_none())
         .then(|| compared.needed(n).or_else(|| required_correlated(check, effect).filter(|need| *need > n)))
         .flatten();
-    let undecidable = (open && need.is_none() && compared.hopeless()).then(|| {
+    let undecidable = (open && need.is_none() && compared.is_undecidable()).then(|| {
         let by_requests = || {
             format!(
                 "more requests will not decide this: the uncertainty of the {} is larger than the distance to the limit",
@@ -72,7 +72,7 @@ fn interval(value: f64, low: Option<f64>, high: Option<f64>) -> Interval {
 
 /// The share that may break a relative limit on a share if no request of this run breaks it; None where no number of requests
 /// is enough to pass.
-pub(super) fn breaking_share(check: &Check, known: &Known, factor: f64) -> Option<f64> {
+pub(super) fn breaking_share(check: &Check, known: &ReferenceValue, factor: f64) -> Option<f64> {
     let (margin, other) = if check.op.is_ceiling() {
         (factor * known.value, factor * (known.value - known.low.unwrap_or(0.0)))
     } else {
@@ -88,8 +88,8 @@ pub fn never_passes(check: &Check) -> Option<String> {
     let to = relative.to.name();
     let Some(known) = relative.known else {
         return Some(match relative.to {
-            Against::Baseline => "no baseline yet; create one with `llmscen baseline update RUN_DIR --to FILE`".to_owned(),
-            Against::Reference => "there is no reference".to_owned(),
+            ReferenceKind::Baseline => "no baseline yet; create one with `llmscen baseline update RUN_DIR --to FILE`".to_owned(),
+            ReferenceKind::Reference => "there is no reference".to_owned(),
         });
     };
     if !matches!(check.confidence, Confidence::Level(_)) {
@@ -114,13 +114,13 @@ pub fn never_passes(check: &Check) -> Option<String> {
 pub(super) fn compare_with_runs(
     estimate: Interval,
     base: Interval,
-    (known, relative): (Known, Relative),
+    (known, relative): (ReferenceValue, Relative),
     share: bool,
 ) -> Compared {
-    let by_requests = || against(estimate, base, relative.factor, share);
+    let by_requests = || compare_with_multiple(estimate, base, relative.factor, share);
     match known.spread {
         // Runs without any failure do not differ; then the requests give the wider interval.
-        Some(spread) if share => by_requests().reaching(spread.reach * relative.factor.max(1.0)),
+        Some(spread) if share => by_requests().widen_to(spread.reach * relative.factor.max(1.0)),
         Some(spread) if estimate.value > 0.0 && estimate.value.is_finite() => {
             predicted(estimate.value, known.value, spread.reach, relative.factor)
         }

@@ -3,7 +3,7 @@
 use crate::judge::compare::is_comparable;
 use crate::judge::figure::figure;
 use crate::sample::Sample;
-use llmscen_core::check::{Check, Confidence, Of, Ruling, Subject, Verdict};
+use llmscen_core::check::{Check, Confidence, RequestSet, Ruling, Subject, Verdict};
 use llmscen_core::compare::Measure;
 use llmscen_core::metric::Metric;
 use llmscen_core::stats::comparison::Group;
@@ -26,13 +26,15 @@ pub fn confirm_by_rounds(verdict: Verdict, rounds: &[Sample]) -> Verdict {
         let note = format!("{missing} of the {} restarted servers gave no value for this objective", rounds.len());
         return Verdict { ruling: Ruling::Inconclusive, bound: None, need: None, note: Some(note), ..verdict };
     }
-    if missing > 0 && check.of == Of::Scheduled {
+    if missing > 0 && check.of == RequestSet::Scheduled {
         return verdict;
     }
     let share = matches!(check.subject, Subject::Goodput(_) | Subject::Metric { metric: Metric::ErrorRate, .. });
     let logs = !share && values.iter().all(|value| *value > 0.0);
     let scaled: Vec<f64> = values.iter().map(|value| if logs { value.ln() } else { *value }).collect();
-    let Some((group, ends)) = Group::of(&scaled).and_then(|group| Some((group, group.ends(level)?))) else { return verdict };
+    let Some((group, ends)) = Group::from_values(&scaled).and_then(|group| Some((group, group.ends(level)?))) else {
+        return verdict;
+    };
     let back = |value: f64| if logs { value.exp() } else { value };
     let (low, high) = (back(ends.0), back(ends.1));
     let (worst, best) = if check.op.is_ceiling() { (high, low) } else { (low, high) };
@@ -109,7 +111,7 @@ mod tests {
     #[test]
     fn a_round_without_a_finite_value_is_no_reason_to_pass() {
         let limit = check(Metric::Ttft, Some(Stat::Quantile(0.5)), Op::Less, 500.0);
-        let limit = Check { of: Of::Scheduled, ..limit };
+        let limit = Check { of: RequestSet::Scheduled, ..limit };
         let mut all = rounds(&[98.0, 100.0, 102.0]);
         all.push(sample(vec![failed(); 20]));
         let of = |ruling| confirm_by_rounds(verdict(limit.clone(), ruling, Some(102.0)), &all);

@@ -6,13 +6,13 @@ use crate::judge::evidence::{Evidence, estimate, goodput_flags, histogram_bound,
 use crate::judge::ratio::judge_ratio;
 use crate::judge::relative::judge_relative;
 use crate::sample::Sample;
-use llmscen_core::check::{Check, Confidence, NoData, Of, Op, RequestLimit, Ruling, Subject, Verdict};
+use llmscen_core::check::{Check, Confidence, NoData, Op, RequestLimit, RequestSet, Ruling, Subject, Verdict};
 use llmscen_core::early_stop::Aborted;
 use llmscen_core::load::Shape;
 use llmscen_core::metric::{Metric, Scope, Stat};
 use llmscen_core::stats::quantile::select_quantile;
 use llmscen_core::stats::quantile_bound::Decision;
-use llmscen_core::telemetry::Seen;
+use llmscen_core::telemetry::StatValue;
 
 /// The note of a verdict that the self-audit invalidates.
 pub const REJECTED: &str = "not judged: the self-audit failed";
@@ -101,7 +101,7 @@ fn few_samples_note(check: &Check, judged: &Assessment) -> Option<String> {
 /// that correlate gaps, nor failures.
 fn has_bounded_queue(check: &Check, sample: &Sample) -> bool {
     let is_per_gap = matches!(&check.subject, Subject::Metric { metric, .. } if metric.per() == Scope::Gap);
-    let with_failed = matches!(&check.subject, Subject::Goodput(_)) || check.of == Of::Scheduled;
+    let with_failed = matches!(&check.subject, Subject::Goodput(_)) || check.of == RequestSet::Scheduled;
     !is_per_gap && (!with_failed || sample.requests.iter().all(|request| request.ok() || request.left()))
 }
 
@@ -126,11 +126,11 @@ fn strict_hits(check: &Check, sample: &Sample, margin: f64) -> Option<u64> {
 
 /// Judges a value of which a server's histogram only gives a bound: decided where every possible value gives the same ruling.
 /// `n`: the histogram's count.
-fn judge_histogram_bound(check: &Check, seen: Seen, n: u64) -> Assessment {
+fn judge_histogram_bound(check: &Check, seen: StatValue, n: u64) -> Assessment {
     let (ruling, bucket) = match seen {
-        Seen::Value(value) => return Assessment::point(check.op.holds(value, check.limit), value, n),
-        Seen::AtMost(most) => (ruling_of_bound(check, most, check.op.is_ceiling(), check.limit > most), "first"),
-        Seen::AtLeast(least) => (ruling_of_bound(check, least, is_floor(check.op), check.limit < least), "last"),
+        StatValue::Value(value) => return Assessment::point(check.op.holds(value, check.limit), value, n),
+        StatValue::AtMost(most) => (ruling_of_bound(check, most, check.op.is_ceiling(), check.limit > most), "first"),
+        StatValue::AtLeast(least) => (ruling_of_bound(check, least, is_floor(check.op), check.limit < least), "last"),
     };
     let unit = match &check.subject {
         Subject::Signal { signal, .. } => signal.unit().symbol(),

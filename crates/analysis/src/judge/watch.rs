@@ -1,7 +1,7 @@
 //! A check that is tested while its case runs, so that a failed one can abort it.
 
 use crate::measured_requests::MeasuredRequest;
-use llmscen_core::check::{Check, Of, Subject};
+use llmscen_core::check::{Check, RequestSet, Subject};
 use llmscen_core::metric::{Metric, Scope};
 use llmscen_core::stats::sequential::Sequential;
 
@@ -30,7 +30,7 @@ impl Watch {
             Subject::Goodput(limits) => Some(request.meets(limits) == check.op.is_ceiling()),
             Subject::Metric { tags, .. } if !request.tags().match_all(tags) => None,
             Subject::Metric { metric: Metric::ErrorRate, .. } => Some(request.ok() != check.op.is_ceiling()),
-            Subject::Metric { .. } if !request.ok() && !request.left() => (check.of == Of::Scheduled).then_some(true),
+            Subject::Metric { .. } if !request.ok() && !request.left() => (check.of == RequestSet::Scheduled).then_some(true),
             Subject::Metric { metric, .. } if metric.per() == Scope::Gap => {
                 (!request.gaps().is_empty()).then(|| request.gaps().iter().any(|&gap| !check.op.holds(gap, check.limit)))
             }
@@ -40,12 +40,12 @@ impl Watch {
 
     /// Adds the result of [`Watch::breaks`] for the next request; whether the check has failed now.
     pub fn add(&mut self, breaks: bool) -> bool {
-        self.test.take(breaks)
+        self.test.observe(breaks)
     }
 
     /// Number of tested requests, and of those that broke the limit.
     pub fn counts(&self) -> (u64, u64) {
-        self.test.seen()
+        self.test.counts()
     }
 
     /// The check.
@@ -80,7 +80,7 @@ mod tests {
         let p95 = watch(quantile(Metric::Ttft, 0.95, Op::Less));
         assert_eq!(breaks(&p95, [ok(Metric::Ttft, 1.0), slow.clone(), failed()]), [Some(false), Some(true), None]);
         assert_eq!(breaks(&p95, [ok(Metric::E2e, 1.0)]), [None], "a value that does not exist is not judged");
-        let all = watch(Check { of: Of::Scheduled, ..quantile(Metric::Ttft, 0.95, Op::Less) });
+        let all = watch(Check { of: RequestSet::Scheduled, ..quantile(Metric::Ttft, 0.95, Op::Less) });
         assert_eq!(breaks(&all, [failed()]), [Some(true)]);
         let errors = watch(check(Metric::ErrorRate, None, Op::Less, 0.01));
         assert_eq!(breaks(&errors, [slow.clone(), failed()]), [Some(false), Some(true)]);

@@ -4,7 +4,7 @@ mod sample {
     use crate::sample::failure_examples;
     use crate::table::Tagged;
     use llmscen_core::dataset::Wait;
-    use llmscen_core::early_stop::Ending;
+    use llmscen_core::early_stop::EarlyStop;
     use llmscen_core::load::Shape;
     use llmscen_core::outcome::Outcome;
     use llmscen_core::request::{Cancel, Quantity};
@@ -29,7 +29,7 @@ mod sample {
     fn what_a_round_that_ended_itself_gave_up_is_no_failure() {
         let rows = [outcome(0), failed(1, FailureKind::Cancelled), failed(2, FailureKind::TimeoutTotal)];
         let (table, case) = (table("a", &rows), case(Shape::Closed { users: 1 }));
-        let seen = |ending: Option<Ending>| {
+        let seen = |ending: Option<EarlyStop>| {
             let parts = [Part { case: "a".into(), ending, ..Part::default() }];
             let facts = CaseFacts { case: &case, parts: &parts, until: None };
             let seen = sample_case(&table, &facts);
@@ -37,8 +37,8 @@ mod sample {
             (seen.counts.failed, seen.scalars[&Metric::ErrorRate], kinds.len())
         };
         assert_eq!(seen(None), (2, 2.0 / 3.0, 2));
-        assert_eq!(seen(Some(Ending::Aborted(Default::default()))), (1, 0.5, 1));
-        assert_eq!(seen(Some(Ending::Saturated(Default::default()))), (1, 0.5, 1));
+        assert_eq!(seen(Some(EarlyStop::Aborted(Default::default()))), (1, 0.5, 1));
+        assert_eq!(seen(Some(EarlyStop::Saturated(Default::default()))), (1, 0.5, 1));
     }
 
     #[test]
@@ -66,19 +66,19 @@ mod sample {
     fn users_who_leave_are_counted_apart_and_bias_nothing() {
         let left = Outcome { attempts: 3, end: failed(1, FailureKind::Abandoned).end, ..stream(1, 0, &[30, 40]) };
         let rows = [stream(0, 0, &[10, 20]), left, failed(2, FailureKind::Connect)];
-        let seen = |when: Departure| {
+        let seen = |when: CancelWhen| {
             let mut case = case(Shape::Closed { users: 1 });
             case.request.cancel = Some(Cancel { share: 0.5, when });
             sample_case(&table("a", &rows), &facts(&case))
         };
-        let by_tokens = seen(Departure::Tokens(Quantity::Fixed(2)));
+        let by_tokens = seen(CancelWhen::Tokens(Quantity::Fixed(2)));
         let counts = &by_tokens.counts;
         assert_eq!((counts.scheduled, counts.ok, counts.failed, counts.abandoned), (3, 1, 1, 1));
         assert_eq!((counts.retries, counts.retried, counts.failures.len()), (2, 1, 1));
         assert_eq!(by_tokens.scalars[&Metric::ErrorRate], 0.5);
         let n = |sample: &Sample| [Metric::Ttft, Metric::E2e, Metric::Itl].map(|metric| sample.distributions[&metric].n);
         assert_eq!(n(&by_tokens), [2, 1, 1]);
-        assert_eq!(n(&seen(Departure::After(Wait::Fixed(Nanos(1))))), [1, 1, 1]);
+        assert_eq!(n(&seen(CancelWhen::After(Wait::Fixed(Nanos(1))))), [1, 1, 1]);
     }
 
     #[test]

@@ -3,13 +3,13 @@ mod scalars {
     use crate::fixture::{case, facts, failed, outcome, stream, table, warmup};
     use crate::sample::sample_case;
     use crate::table::{Table, Tagged};
-    use llmscen_core::check::{Check, Confidence, NoData, Of, Op, RequestLimit, Subject};
-    use llmscen_core::labels::Labels;
+    use llmscen_core::check::{Check, Confidence, NoData, Op, RequestLimit, RequestSet, Subject};
     use llmscen_core::load::Shape;
     use llmscen_core::manifest::Part;
     use llmscen_core::metric::Metric;
     use llmscen_core::outcome::FailureKind;
-    use llmscen_core::server::Startup;
+    use llmscen_core::plan::Labels;
+    use llmscen_core::target::Startup;
     use llmscen_core::units::Nanos;
 
     fn goodput_check() -> Check {
@@ -20,7 +20,7 @@ mod scalars {
             limit: 0.5,
             confidence: Confidence::Point,
             when: Labels::default(),
-            of: Of::Ok,
+            of: RequestSet::Ok,
             no_data: NoData::Fail,
             relative: None,
             abort: None,
@@ -114,7 +114,7 @@ mod hardware {
     use llmscen_core::outcome::Outcome;
     use llmscen_core::plan::Case;
     use llmscen_core::signal::Signal;
-    use llmscen_core::telemetry::{Reading, Recorded, Source};
+    use llmscen_core::telemetry::{Source, TelemetryRecord, TelemetrySample};
 
     fn with(gpus: Option<u32>, hardware: Option<Hardware>) -> Case {
         let mut case = case(Shape::Closed { users: 2 });
@@ -181,7 +181,7 @@ mod hardware {
     #[test]
     fn energy_is_power_over_the_window_by_the_tokens_of_it() {
         // The window is from 0 to 2 s; 100 W at −1 s, 300 W at 1 s and 3 s: 200 to 300 W in the first second, 300 W in the next.
-        let power = |at_s: i64, value: f64| Reading {
+        let power = |at_s: i64, value: f64| TelemetrySample {
             at_ns: at_s * 1_000_000_000,
             source: Source::Nvml,
             name: Signal::GpuPower.name().into(),
@@ -190,7 +190,7 @@ mod hardware {
             value,
         };
         let readings = vec![power(-1, 100.0), power(1, 300.0), power(3, 300.0)];
-        let recorded = Recorded { case: "a".into(), round: 0, readings };
+        let recorded = TelemetryRecord { case: "a".into(), round: 0, readings };
         let table = table("a", &[stream(0, 0, &[500, 2000])]).with_telemetry(vec![recorded]);
         let scalars = sample_case(&table, &facts(&with(None, None))).scalars;
         assert_eq!(scalars[&Metric::EnergyPerToken], (250.0 + 300.0) / 2.0);

@@ -88,17 +88,17 @@ mod stage_slice {
     use crate::CaseFacts;
     use crate::fixture::{case, failed, stream, table, warmup};
     use crate::sample::sample_case;
-    use llmscen_core::labels::Scalar;
     use llmscen_core::load::{Arrival, Shape};
     use llmscen_core::manifest::Part;
     use llmscen_core::metric::Metric;
     use llmscen_core::outcome::FailureKind;
-    use llmscen_core::stage::{Course, RateStage};
+    use llmscen_core::plan::Scalar;
+    use llmscen_core::stage::{RateProfile, RateStage};
     use llmscen_core::units::Nanos;
 
     #[test]
     fn a_stage_has_the_rows_that_were_due_in_it_and_what_was_in_flight() {
-        let stage = |rate| RateStage { rate: Course::Flat(rate), span: Nanos::from_millis(100) };
+        let stage = |rate| RateStage { rate: RateProfile::Flat(rate), span: Nanos::from_millis(100) };
         let shape = Shape::Rates { stages: [stage(20.0), stage(30.0)].into(), arrival: Arrival::Constant };
         let mut dropped = failed(5, FailureKind::Dropped);
         dropped.timeline.intended = Nanos::from_millis(199);

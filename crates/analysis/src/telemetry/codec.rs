@@ -1,7 +1,7 @@
 //! Writes and reads telemetry.parquet.
 
 use crate::error::FrameError;
-use llmscen_core::telemetry::{Reading, Recorded, Source};
+use llmscen_core::telemetry::{Source, TelemetryRecord, TelemetrySample};
 use llmscen_parquet::decode;
 use polars::prelude::*;
 use std::collections::{BTreeMap, HashSet};
@@ -23,9 +23,9 @@ const VALUE: &str = "value";
 ///
 /// # Errors
 /// Only those of the Parquet encoder, such as out of memory.
-pub fn write(recorded: &[Recorded]) -> Result<Vec<u8>, FrameError> {
+pub fn write(recorded: &[TelemetryRecord]) -> Result<Vec<u8>, FrameError> {
     let rows = || recorded.iter().flat_map(|recorded| recorded.readings.iter().map(move |reading| (recorded, reading)));
-    let texts = |name: &str, get: fn((&Recorded, &Reading)) -> String| {
+    let texts = |name: &str, get: fn((&TelemetryRecord, &TelemetrySample)) -> String| {
         StringChunked::from_iter_values(name.into(), rows().map(get)).into_column()
     };
     let columns = vec![
@@ -48,11 +48,11 @@ pub fn write(recorded: &[Recorded]) -> Result<Vec<u8>, FrameError> {
 ///
 /// # Errors
 /// `bytes` are not a Parquet file, lack a column, or have one of another type or an unknown source.
-pub fn read(bytes: impl Into<Vec<u8>>) -> Result<Vec<Recorded>, FrameError> {
+pub fn read(bytes: impl Into<Vec<u8>>) -> Result<Vec<TelemetryRecord>, FrameError> {
     decode(|| decode_parquet(bytes.into()))
 }
 
-fn decode_parquet(bytes: Vec<u8>) -> Result<Vec<Recorded>, FrameError> {
+fn decode_parquet(bytes: Vec<u8>) -> Result<Vec<TelemetryRecord>, FrameError> {
     let mut frame = ParquetReader::new(Cursor::new(bytes)).set_rechunk(true).finish()?;
     frame.rechunk_mut();
     let case = frame.column(CASE_ID)?.str()?;
@@ -65,14 +65,14 @@ fn decode_parquet(bytes: Vec<u8>) -> Result<Vec<Recorded>, FrameError> {
     let value = frame.column(VALUE)?.f64()?;
     let mut texts = SharedTexts::default();
     let mut indexes: BTreeMap<(String, u32), usize> = BTreeMap::new();
-    let mut all: Vec<Recorded> = Vec::new();
+    let mut all: Vec<TelemetryRecord> = Vec::new();
     for row in 0..frame.height() {
         let key = (case.get(row).unwrap_or_default(), round.get(row).unwrap_or_default());
         // The rows of a round are nearly always consecutive.
         let is_last = all.last().is_some_and(|last| (last.case.as_str(), last.round) == key);
         let index = if is_last { all.len() - 1 } else { *indexes.entry((key.0.to_owned(), key.1)).or_insert(all.len()) };
         if index == all.len() {
-            all.push(Recorded { case: key.0.to_owned(), round: key.1, readings: Vec::new() });
+            all.push(TelemetryRecord { case: key.0.to_owned(), round: key.1, readings: Vec::new() });
         }
         let word = source.get(row).unwrap_or_default();
         let Some(source) = Source::ALL.into_iter().find(|source| source.name() == word) else {
@@ -81,7 +81,7 @@ fn decode_parquet(bytes: Vec<u8>) -> Result<Vec<Recorded>, FrameError> {
         let (Some(at_ns), Some(value)) = (at.get(row), value.get(row)) else { continue };
         let (name, labels) = (texts.share(name.get(row)), texts.share(labels.get(row)));
         if let Some(round) = all.get_mut(index) {
-            round.readings.push(Reading { at_ns, source, name, labels, device: device.get(row), value });
+            round.readings.push(TelemetrySample { at_ns, source, name, labels, device: device.get(row), value });
         }
     }
     Ok(all)

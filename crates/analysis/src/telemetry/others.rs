@@ -2,7 +2,7 @@
 
 use super::RoundTelemetry;
 use llmscen_core::signal::Signal;
-use llmscen_core::telemetry::{Other, Reading, Source};
+use llmscen_core::telemetry::{OtherStat, Source, TelemetrySample};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Start and end in nanoseconds after the start of the round's clock.
@@ -24,12 +24,12 @@ struct Totals {
 }
 
 /// The first reading of a name, and all its times and values.
-type NamedValues<'a> = (&'a Reading, Vec<(i64, f64)>);
+type NamedValues<'a> = (&'a TelemetrySample, Vec<(i64, f64)>);
 
 /// Gauges, and counters that increased, by name with labels. A value lasts until the next one, so the mean is weighted by time; a
 /// deviation or quantile of values that are recorded on change has no meaning. Histogram buckets, `_info` and `_created` values
 /// are left out.
-pub(super) fn others(rounds: &[RoundTelemetry<'_>]) -> BTreeMap<String, Other> {
+pub(super) fn others(rounds: &[RoundTelemetry<'_>]) -> BTreeMap<String, OtherStat> {
     let mut totals: BTreeMap<String, Totals> = BTreeMap::new();
     for round in rounds {
         let readings = || round.recorded.readings.iter().filter(|reading| reading.value.is_finite());
@@ -49,14 +49,14 @@ pub(super) fn others(rounds: &[RoundTelemetry<'_>]) -> BTreeMap<String, Other> {
     totals.into_iter().filter_map(|(name, totals)| Some((name, summarize(totals)?))).collect()
 }
 
-fn labelled_name(reading: &Reading) -> String {
+fn labelled_name(reading: &TelemetrySample) -> String {
     let device = reading.device.map(|device| format!("gpu={device}"));
     let labels: Vec<&str> = [&*reading.labels].into_iter().filter(|labels| !labels.is_empty()).chain(device.as_deref()).collect();
     if labels.is_empty() { reading.name.to_string() } else { format!("{}{{{}}}", reading.name, labels.join(",")) }
 }
 
 /// Whether it is not a histogram bucket, a creation time or a list of labels.
-fn is_numeric(reading: &Reading) -> bool {
+fn is_numeric(reading: &TelemetrySample) -> bool {
     let (name, labels) = (&*reading.name, &*reading.labels);
     let is_bucket = labels.split(',').any(|label| label.trim_start().starts_with("le="));
     !is_bucket && !["_bucket", "_info", "_created"].iter().any(|end| name.ends_with(end))
@@ -72,7 +72,7 @@ fn is_counter(name: &str, names: &BTreeSet<&str>) -> bool {
 /// for a source without signals. None without a scrape in it.
 fn read_span(round: &RoundTelemetry<'_>, source: Source) -> Option<Span> {
     let window = round.window;
-    let is_signal = |reading: &&Reading| reading.source == source && Signal::parse(&reading.name).is_some();
+    let is_signal = |reading: &&TelemetrySample| reading.source == source && Signal::parse(&reading.name).is_some();
     let times: BTreeSet<i64> = round.recorded.readings.iter().filter(is_signal).map(|reading| reading.at_ns).collect();
     if times.is_empty() {
         return Some((window.from, window.until));
@@ -110,26 +110,26 @@ fn add(a: Totals, b: Totals) -> Totals {
 }
 
 /// None for a counter that did not increase.
-fn summarize(totals: Totals) -> Option<Other> {
+fn summarize(totals: Totals) -> Option<OtherStat> {
     let per_second = |part: f64| (totals.seconds > 0.0).then(|| part / totals.seconds);
     if totals.is_counter {
-        return per_second(totals.increase).filter(|increase| *increase > 0.0).map(Other::Growth);
+        return per_second(totals.increase).filter(|increase| *increase > 0.0).map(OtherStat::Growth);
     }
     let mean = per_second(totals.area).or(Some(totals.min).filter(|min| *min == totals.max));
-    Some(Other::Level { n: totals.n, mean, min: totals.min, max: totals.max })
+    Some(OtherStat::Level { n: totals.n, mean, min: totals.min, max: totals.max })
 }
 
 #[cfg(test)]
 mod tests {
     use super::super::Window;
     use super::*;
-    use llmscen_core::telemetry::Recorded;
+    use llmscen_core::telemetry::TelemetryRecord;
 
     const SECOND: i64 = 1_000_000_000;
 
     /// Readings with times in seconds, over a window in seconds.
-    fn over(readings: &[(i64, &str, &str, f64)], (from, until): Span) -> BTreeMap<String, Other> {
-        let actual = |&(at, name, labels, value): &(i64, &str, &str, f64)| Reading {
+    fn over(readings: &[(i64, &str, &str, f64)], (from, until): Span) -> BTreeMap<String, OtherStat> {
+        let actual = |&(at, name, labels, value): &(i64, &str, &str, f64)| TelemetrySample {
             at_ns: at * SECOND,
             source: Source::Prometheus,
             name: name.into(),
@@ -137,12 +137,12 @@ mod tests {
             device: None,
             value,
         };
-        let recorded = Recorded { case: "a".into(), round: 0, readings: readings.iter().map(actual).collect() };
+        let recorded = TelemetryRecord { case: "a".into(), round: 0, readings: readings.iter().map(actual).collect() };
         others(&[RoundTelemetry { recorded: &recorded, window: Window { from: from * SECOND, until: until * SECOND } }])
     }
 
-    fn level(n: u64, mean: f64, min: f64, max: f64) -> Other {
-        Other::Level { n, mean: Some(mean), min, max }
+    fn level(n: u64, mean: f64, min: f64, max: f64) -> OtherStat {
+        OtherStat::Level { n, mean: Some(mean), min, max }
     }
 
     #[test]
@@ -169,7 +169,7 @@ mod tests {
             ],
             (0, 4),
         );
-        let growth = |per_second| Other::Growth(per_second);
+        let growth = |per_second| OtherStat::Growth(per_second);
         let expected = [("grows_total", growth(1.5)), ("own_sum", growth(1.5)), ("queue_count", level(1, 5.0, 5.0, 5.0))];
         assert_eq!(seen, expected.map(|(name, own)| (name.to_owned(), own)).into());
     }
@@ -192,13 +192,13 @@ mod tests {
         let names = |at: &[i64]| over(&more(at), (1, 4)).into_iter().collect::<Vec<_>>();
         assert_eq!(names(&[3]), [("x".to_owned(), level(1, 4.0, 4.0, 4.0))], "one reading makes no rate");
         // From the reading at 1 s to the one at 3 s.
-        assert_eq!(names(&[1, 3])[1], ("y_total".to_owned(), Other::Growth(3.0)));
+        assert_eq!(names(&[1, 3])[1], ("y_total".to_owned(), OtherStat::Growth(3.0)));
     }
 
     #[test]
     fn rounds_add_up() {
         let recorded = [6.0, 10.0].map(|end| {
-            let actual = |at, value| Reading {
+            let actual = |at, value| TelemetrySample {
                 at_ns: at * SECOND,
                 source: Source::Prometheus,
                 name: "x_total".into(),
@@ -206,10 +206,10 @@ mod tests {
                 device: None,
                 value,
             };
-            Recorded { case: "a".into(), round: 0, readings: vec![actual(0, 2.0), actual(1, end)] }
+            TelemetryRecord { case: "a".into(), round: 0, readings: vec![actual(0, 2.0), actual(1, end)] }
         });
         let window = Window { from: 0, until: 2 * SECOND };
         let seen = others(&recorded.each_ref().map(|recorded| RoundTelemetry { recorded, window }));
-        assert_eq!(seen["x_total"], Other::Growth(3.0), "12 in 4 s");
+        assert_eq!(seen["x_total"], OtherStat::Growth(3.0), "12 in 4 s");
     }
 }

@@ -5,30 +5,30 @@ use crate::table::Tagged;
 use llmscen_core::load::Shape;
 use llmscen_core::manifest::Part;
 use llmscen_core::metric::Stat;
-use llmscen_core::telemetry::{Reading, Seen};
+use llmscen_core::telemetry::{StatValue, TelemetrySample};
 use proptest::prelude::*;
 
 const SECOND: i64 = 1_000_000_000;
 
 /// A reading at so many tenths of a second.
-fn actual(tenths: i64, source: Source, name: &str, (labels, device): (&str, Option<u32>), value: f64) -> Reading {
-    Reading { at_ns: tenths * SECOND / 10, source, name: name.into(), labels: labels.into(), device, value }
+fn actual(tenths: i64, source: Source, name: &str, (labels, device): (&str, Option<u32>), value: f64) -> TelemetrySample {
+    TelemetrySample { at_ns: tenths * SECOND / 10, source, name: name.into(), labels: labels.into(), device, value }
 }
 
-fn server(tenths: i64, signal: Signal, labels: &str, value: f64) -> Reading {
+fn server(tenths: i64, signal: Signal, labels: &str, value: f64) -> TelemetrySample {
     actual(tenths, Source::Prometheus, signal.name(), (labels, None), value)
 }
 
-fn gpu(tenths: i64, signal: Signal, device: u32, value: f64) -> Reading {
+fn gpu(tenths: i64, signal: Signal, device: u32, value: f64) -> TelemetrySample {
     actual(tenths, Source::Nvml, signal.name(), ("", Some(device)), value)
 }
 
-fn recorded(readings: Vec<Reading>) -> Recorded {
-    Recorded { case: "a".into(), round: 0, readings }
+fn recorded(readings: Vec<TelemetrySample>) -> TelemetryRecord {
+    TelemetryRecord { case: "a".into(), round: 0, readings }
 }
 
 /// Over one round whose window is from 1 s to 4 s.
-fn over(readings: Vec<Reading>) -> Telemetry {
+fn over(readings: Vec<TelemetrySample>) -> Telemetry {
     let recorded = recorded(readings);
     summarize_rounds(&[RoundTelemetry { recorded: &recorded, window: Window { from: SECOND, until: 4 * SECOND } }])
 }
@@ -44,7 +44,7 @@ fn a_gauge_is_its_samples_within_the_window_and_its_edges() {
     );
     let stat = &seen.signals[&Signal::ServerWaiting];
     assert_eq!((figures(stat), stat.sd), ((3, Some(3.0), Some(1.0), Some(5.0)), Some(2.0)));
-    assert_eq!([0.5, 0.99].map(|share| stat.at(Stat::Quantile(share))), [3.0, 5.0].map(|value| Some(Seen::Value(value))));
+    assert_eq!([0.5, 0.99].map(|share| stat.at(Stat::Quantile(share))), [3.0, 5.0].map(|value| Some(StatValue::Value(value))));
     assert_eq!(seen.series[&Signal::ServerWaiting], [(0.9, 50.0), (1.0, 1.0), (2.0, 5.0), (4.0, 3.0), (4.1, 90.0)]);
     assert_eq!(seen.notes, [""; 0]);
 }
@@ -102,7 +102,7 @@ fn a_ratio_is_over_the_window_and_pairs_without_growth_have_none() {
 }
 
 /// A histogram of two finite buckets as it stands at an instant.
-fn histogram(tenths: i64, [ten, twenty, all]: [f64; 3], sum: f64) -> Vec<Reading> {
+fn histogram(tenths: i64, [ten, twenty, all]: [f64; 3], sum: f64) -> Vec<TelemetrySample> {
     let values = [("le=10", ten), ("le=20", twenty), ("le=+Inf", all), ("count", all), ("sum", sum)];
     values.into_iter().map(|(labels, value)| server(tenths, Signal::ServerTtft, labels, value)).collect()
 }
@@ -123,7 +123,7 @@ fn a_histogram_is_what_grew_between_the_readings_around_the_window() {
         ((8, Some(15.0), None, None), vec![(10.0, 2.0), (20.0, 6.0), (f64::INFINITY, 8.0)])
     );
     let quantiles = [0.5, 0.95].map(|share| stat.at(Stat::Quantile(share)));
-    assert_eq!(quantiles, [Some(Seen::Value(15.0)), Some(Seen::AtLeast(20.0))]);
+    assert_eq!(quantiles, [Some(StatValue::Value(15.0)), Some(StatValue::AtLeast(20.0))]);
     assert!(seen.series.is_empty() && seen.notes.is_empty());
 }
 
@@ -193,11 +193,11 @@ fn a_server_that_does_not_speculate_says_nothing_of_it() {
 fn a_case_has_the_readings_of_its_rounds_and_a_stage_those_of_its_time() {
     let rows = [warmup(outcome(0)), stream(1, 1000, &[1500, 2000]), stream(2, 3000, &[3500, 4000])];
     let row = |seq: usize, round| Tagged { case: "a", round, shard: 0, outcome: &rows[seq] };
-    let waiting = |round, values: [f64; 3]| Recorded {
+    let waiting = |round, values: [f64; 3]| TelemetryRecord {
         round,
         ..recorded([5, 15, 35].into_iter().zip(values).map(|(at, v)| server(at, Signal::ServerWaiting, "", v)).collect())
     };
-    let foreign = Recorded { case: "b".into(), ..waiting(0, [70.0; 3]) };
+    let foreign = TelemetryRecord { case: "b".into(), ..waiting(0, [70.0; 3]) };
     let table = Table::build([row(0, 0), row(1, 0), row(1, 1), row(2, 1)]);
     let table = table.with_telemetry(vec![foreign, waiting(0, [90.0, 1.0, 90.0]), waiting(1, [90.0, 2.0, 3.0])]);
     let case = case(Shape::Closed { users: 1 });
@@ -222,8 +222,8 @@ fn a_file_gives_the_readings_back_and_a_foreign_one_none() {
     ];
     let all = vec![
         recorded(readings.clone()),
-        Recorded { round: 1, ..recorded(readings[..1].to_vec()) },
-        Recorded { case: "b".into(), ..recorded(readings) },
+        TelemetryRecord { round: 1, ..recorded(readings[..1].to_vec()) },
+        TelemetryRecord { case: "b".into(), ..recorded(readings) },
     ];
     let bytes = write(&all).unwrap();
     assert_eq!(read(bytes).unwrap(), all);
@@ -246,7 +246,7 @@ fn a_file_whose_column_source_has_its_earlier_name_is_read() {
 
 #[test]
 fn a_large_file_is_small() {
-    let many: Vec<Reading> =
+    let many: Vec<TelemetrySample> =
         (0..20_000).map(|k| server(k / 20, Signal::ALL[(k % 20) as usize], "engine=0", f64::from(k as u32 % 7))).collect();
     let size = write(&[recorded(many)]).unwrap().len();
     assert!(size < 200_000, "{size}");
@@ -255,7 +255,7 @@ fn a_large_file_is_small() {
 proptest! {
     #[test]
     fn the_order_of_the_rows_changes_nothing(values in proptest::collection::vec(0.0f64..100.0, 12), seed in any::<u64>()) {
-        let mut readings: Vec<Reading> = values.iter().enumerate().flat_map(|(k, &value)| {
+        let mut readings: Vec<TelemetrySample> = values.iter().enumerate().flat_map(|(k, &value)| {
             let at = 5 * k as i64;
             [server(at, Signal::ServerWaiting, "", value), server(at, Signal::ServerOutputTps, "", value), gpu(at, Signal::GpuPower, 0, value),
              gpu(at, Signal::GpuPower, 1, value), actual(at, Source::Prometheus, "own", ("", None), value)]
@@ -289,7 +289,7 @@ proptest! {
 }
 
 /// What vLLM's page says of its queue, in milliseconds.
-fn queue(tenths: i64, page: &str) -> Vec<Reading> {
+fn queue(tenths: i64, page: &str) -> Vec<TelemetrySample> {
     let page = std::fs::read_to_string(format!("../../tests/wire/metrics/{page}.txt")).unwrap();
     let lines = page.lines().filter_map(|line| line.strip_prefix("vllm:request_queue_time_seconds_"));
     let actual = |line: &str| {
@@ -315,5 +315,5 @@ fn a_queue_that_was_hardly_there_is_only_known_to_be_within_the_first_bucket() {
     let stat = &seen.signals[&Signal::ServerQueueTime];
     assert_eq!((stat.n, stat.mean), (12, Some(1.223429004312493 / 12.0)));
     assert_eq!(stat.buckets[0], (300.0, 12.0));
-    assert_eq!([0.5, 0.99, 1.0].map(|share| stat.at(Stat::Quantile(share))), [Some(Seen::AtMost(300.0)); 3]);
+    assert_eq!([0.5, 0.99, 1.0].map(|share| stat.at(Stat::Quantile(share))), [Some(StatValue::AtMost(300.0)); 3]);
 }

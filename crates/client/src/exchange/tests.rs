@@ -2,9 +2,9 @@ use crate::clock::Clock;
 use crate::http::{Http, Setting};
 use crate::route::Route;
 use llmscen_core::api::Api;
-use llmscen_core::call::Call;
 use llmscen_core::outcome::Phase;
-use llmscen_core::target::{Place, Target, Timeouts};
+use llmscen_core::request::PreparedRequest;
+use llmscen_core::target::{Target, TargetLocation, Timeouts};
 use llmscen_core::units::Nanos;
 use llmscen_protocols::protocol;
 use std::time::Instant;
@@ -14,7 +14,7 @@ pub fn target() -> Target {
     let limit = Nanos::from_millis(5000);
     Target {
         api: Api::OpenaiChat,
-        place: Place::Url(String::new()),
+        location: TargetLocation::Url(String::new()),
         models: Vec::new(),
         api_key: None,
         headers: Default::default(),
@@ -28,7 +28,7 @@ pub fn target() -> Target {
         server: None,
         metrics: None,
         hardware: None,
-        of_scenario: Default::default(),
+        scenario_secrets: Default::default(),
     }
 }
 
@@ -46,7 +46,7 @@ pub fn client(url: &str) -> Http {
 #[test]
 fn a_call_in_flight_takes_less_than_5_kib() {
     let http = client("http://h/v1");
-    let call = http.call(Call::default(), Nanos::ZERO, Phase::Measured, std::future::pending());
+    let call = http.call(PreparedRequest::default(), Nanos::ZERO, Phase::Measured, std::future::pending());
     let size = std::mem::size_of_val(&call);
     assert!((1000..5120).contains(&size), "{size} bytes");
 }

@@ -6,7 +6,7 @@ use crate::ClientError;
 use crate::clock::Clock;
 use crate::connect::{Dialer, host_and_port};
 use crate::route::Route;
-use llmscen_core::server::Readiness;
+use llmscen_core::target::Readiness;
 use llmscen_core::target::{HttpVersion, Tls};
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};

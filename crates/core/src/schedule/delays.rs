@@ -8,7 +8,7 @@ use rand_chacha::ChaCha8Rng;
 use rand_distr::{Distribution, Exp1};
 
 /// The think time before turn `turn` of session `seq`; determined by the arguments.
-pub fn wait(wait: Wait, seed: Seed, seq: u64, turn: u32) -> Nanos {
+pub fn sample_think_time(wait: Wait, seed: Seed, seq: u64, turn: u32) -> Nanos {
     let mut rng = ChaCha8Rng::seed_from_u64(seed.child("think_time").child(seq).child(u64::from(turn)).0);
     match wait {
         Wait::Fixed(span) => span,
@@ -27,15 +27,15 @@ const LONGEST: Nanos = Nanos(5_000_000_000);
 
 /// Exponential backoff with jitter: `first` doubles with every attempt up to `longest`, and the pause is uniform between half of
 /// that and all of it, so that requests refused together are not retried together.
-pub fn doubling(first: Nanos, longest: Nanos, attempts: u32, seed: Seed) -> Nanos {
+pub fn exponential_backoff(first: Nanos, longest: Nanos, attempts: u32, seed: Seed) -> Nanos {
     let factor = 1u64.checked_shl(attempts.saturating_sub(1)).unwrap_or(u64::MAX);
     let maximum = first.0.saturating_mul(factor).min(longest.0);
     Nanos(ChaCha8Rng::seed_from_u64(seed.0).random_range(maximum / 2..=maximum))
 }
 
 /// The pause of a closed-loop user after `failed` consecutive failed connections.
-pub fn after_failed_connects(failed: u32, seed: Seed) -> Nanos {
-    doubling(FIRST, LONGEST, failed, seed)
+pub fn connect_backoff(failed: u32, seed: Seed) -> Nanos {
+    exponential_backoff(FIRST, LONGEST, failed, seed)
 }
 
 #[cfg(test)]
@@ -45,22 +45,22 @@ mod tests {
     const MEAN: Nanos = Nanos::from_millis(200);
 
     fn mean(delay: Wait) -> f64 {
-        (0..20_000).map(|seq| wait(delay, Seed(7), seq, 1).millis()).sum::<f64>() / 20_000.0
+        (0..20_000).map(|seq| sample_think_time(delay, Seed(7), seq, 1).millis()).sum::<f64>() / 20_000.0
     }
 
     #[test]
     fn each_distribution_has_its_mean() {
-        assert_eq!(wait(Wait::Fixed(MEAN), Seed(7), 3, 1), MEAN);
+        assert_eq!(sample_think_time(Wait::Fixed(MEAN), Seed(7), 3, 1), MEAN);
         assert!((mean(Wait::Uniform(Nanos::ZERO, MEAN)) - 100.0).abs() < 2.0);
         assert!((mean(Wait::Exponential(MEAN)) - 200.0).abs() < 5.0);
         let uniform = Wait::Uniform(Nanos(5), Nanos(7));
-        assert!((0..100).all(|seq| (5..=7).contains(&wait(uniform, Seed(7), seq, 1).0)));
-        assert_eq!(wait(Wait::Uniform(MEAN, MEAN), Seed(7), 3, 1), MEAN);
+        assert!((0..100).all(|seq| (5..=7).contains(&sample_think_time(uniform, Seed(7), seq, 1).0)));
+        assert_eq!(sample_think_time(Wait::Uniform(MEAN, MEAN), Seed(7), 3, 1), MEAN);
     }
 
     #[test]
     fn think_times_are_determined_by_seed_session_and_turn() {
-        let sample = |seed, seq, turn| wait(Wait::Exponential(MEAN), Seed(seed), seq, turn);
+        let sample = |seed, seq, turn| sample_think_time(Wait::Exponential(MEAN), Seed(seed), seq, turn);
         assert_eq!(sample(1, 2, 3), sample(1, 2, 3));
         let others = [sample(2, 2, 3), sample(1, 3, 3), sample(1, 2, 4)];
         assert!(others.iter().all(|other| *other != sample(1, 2, 3)));
@@ -73,7 +73,7 @@ mod tests {
         while now < Nanos::from_millis(60_000) {
             all.push(now);
             let failed = all.len() as u32;
-            now = now + after_failed_connects(failed, Seed(user).child(u64::from(failed)));
+            now = now + connect_backoff(failed, Seed(user).child(u64::from(failed)));
         }
         all
     }
@@ -92,7 +92,7 @@ mod tests {
     #[test]
     fn pauses_double_from_a_quarter_of_a_second_to_five_seconds_and_repeat() {
         for seed in 0..100 {
-            let pause = |failed| after_failed_connects(failed, Seed(seed)).millis();
+            let pause = |failed| connect_backoff(failed, Seed(seed)).millis();
             for failed in 1..=5 {
                 let most = f64::from(250 << (failed - 1));
                 assert!((most / 2.0..=most).contains(&pause(failed)), "{failed}: {}", pause(failed));
@@ -100,6 +100,6 @@ mod tests {
             assert!([6, 100, u32::MAX].iter().all(|&failed| (2500.0..=5000.0).contains(&pause(failed))));
             assert_eq!(pause(3), pause(3));
         }
-        assert_ne!(after_failed_connects(1, Seed(1)), after_failed_connects(1, Seed(2)));
+        assert_ne!(connect_backoff(1, Seed(1)), connect_backoff(1, Seed(2)));
     }
 }

@@ -1,7 +1,7 @@
 //! Assignment of requests to the traffic classes of a mix: random by weight, or by the arrivals of each class.
 
 use crate::load::Arrival;
-use crate::mix::Entry;
+use crate::mix::MixEntry;
 use crate::schedule::arrival::Arrivals;
 use crate::seed::Seed;
 use crate::units::Nanos;
@@ -10,24 +10,24 @@ use rand_chacha::ChaCha8Rng;
 use std::iter::Peekable;
 
 /// The seed of one traffic class, independent of the other classes.
-pub fn own(seed: Seed, name: &str) -> Seed {
+pub fn entry_seed(seed: Seed, name: &str) -> Seed {
     seed.child("mix").child(name)
 }
 
 /// Assigns the requests of a round to traffic classes, in the order of request numbers.
 #[derive(Clone, Debug)]
-pub struct Deal {
+pub struct MixAssigner {
     sizes: Vec<f64>,
     seed: Seed,
     counts: Vec<u64>,
     seq: u64,
 }
 
-impl Deal {
+impl MixAssigner {
     /// The assignment for a round; without a mix, all requests are of class 0.
-    pub fn new(mix: &[Entry], seed: Seed) -> Deal {
-        let sizes: Vec<f64> = mix.iter().map(|entry| entry.pull.size()).collect();
-        Deal { counts: vec![0; sizes.len().max(1)], sizes, seed: seed.child("mix"), seq: 0 }
+    pub fn new(mix: &[MixEntry], seed: Seed) -> MixAssigner {
+        let sizes: Vec<f64> = mix.iter().map(|entry| entry.load.size()).collect();
+        MixAssigner { counts: vec![0; sizes.len().max(1)], sizes, seed: seed.child("mix"), seq: 0 }
     }
 
     /// The traffic class of the next request, and its number within the class, both from 0. `planned` is the class if an arrival
@@ -54,16 +54,16 @@ fn sample_index(weights: &[f64], seed: Seed) -> usize {
 }
 
 /// The merged arrivals of several open loops, ordered by time, then by traffic class.
-pub struct Merged(Vec<Peekable<Arrivals>>);
+pub struct MergedArrivals(Vec<Peekable<Arrivals>>);
 
-impl Merged {
+impl MergedArrivals {
     /// Open loops by name and rate. Each has a separate seed, so that its arrivals do not depend on the others.
-    pub fn new(rates: &[(&str, f64)], arrival: Arrival, seed: Seed) -> Merged {
-        Merged(rates.iter().map(|(name, rate)| Arrivals::new(*rate, arrival, seed.child(*name)).peekable()).collect())
+    pub fn new(rates: &[(&str, f64)], arrival: Arrival, seed: Seed) -> MergedArrivals {
+        MergedArrivals(rates.iter().map(|(name, rate)| Arrivals::new(*rate, arrival, seed.child(*name)).peekable()).collect())
     }
 }
 
-impl Iterator for Merged {
+impl Iterator for MergedArrivals {
     type Item = (Nanos, Option<usize>);
 
     fn next(&mut self) -> Option<(Nanos, Option<usize>)> {
@@ -77,14 +77,14 @@ impl Iterator for Merged {
 mod tests {
     use super::*;
     use crate::dataset::{DatasetSpec, Source};
-    use crate::mix::Pull;
+    use crate::mix::EntryLoad;
     use crate::request::RequestSpec;
 
-    fn mix(weights: &[(&str, f64)]) -> Vec<Entry> {
-        let dataset = || DatasetSpec::of(Source::Prompt("x".into()));
-        let entry = |(name, weight): &(&str, f64)| Entry {
+    fn mix(weights: &[(&str, f64)]) -> Vec<MixEntry> {
+        let dataset = || DatasetSpec::new(Source::Prompt("x".into()));
+        let entry = |(name, weight): &(&str, f64)| MixEntry {
             name: (*name).into(),
-            pull: Pull::Weight(*weight),
+            load: EntryLoad::Weight(*weight),
             request: RequestSpec::default(),
             dataset: dataset(),
         };
@@ -92,7 +92,7 @@ mod tests {
     }
 
     fn assign_all(weights: &[(&str, f64)], seed: u64, n: usize) -> Vec<(usize, u64)> {
-        let mut deal = Deal::new(&mix(weights), Seed(seed));
+        let mut deal = MixAssigner::new(&mix(weights), Seed(seed));
         (0..n).map(|_| deal.next(None)).collect()
     }
 
@@ -128,13 +128,13 @@ mod tests {
 
     #[test]
     fn a_planned_class_is_kept() {
-        let mut deal = Deal::new(&mix(&[("a", 1.0), ("b", 1.0)]), Seed(1));
+        let mut deal = MixAssigner::new(&mix(&[("a", 1.0), ("b", 1.0)]), Seed(1));
         assert_eq!([1, 1, 0, 1].map(|entry| deal.next(Some(entry))), [(1, 0), (1, 1), (0, 0), (1, 2)]);
     }
 
     #[test]
     fn open_loops_merge_in_due_order_and_ties_by_entry() {
-        let seen: Vec<(u64, Option<usize>)> = Merged::new(&[("a", 10.0), ("b", 5.0)], Arrival::Constant, Seed(1))
+        let seen: Vec<(u64, Option<usize>)> = MergedArrivals::new(&[("a", 10.0), ("b", 5.0)], Arrival::Constant, Seed(1))
             .take(6)
             .map(|(at, entry)| (at.0 / 1_000_000, entry))
             .collect();
@@ -145,7 +145,7 @@ mod tests {
     fn the_arrivals_of_an_entry_do_not_depend_on_the_others() {
         let own = |rates: &[(&str, f64)], name: &str| {
             let index = rates.iter().position(|own| own.0 == name);
-            let all: Vec<(Nanos, Option<usize>)> = Merged::new(rates, Arrival::Poisson, Seed(3)).take(2000).collect();
+            let all: Vec<(Nanos, Option<usize>)> = MergedArrivals::new(rates, Arrival::Poisson, Seed(3)).take(2000).collect();
             assert!(all.is_sorted_by_key(|(at, _)| *at));
             all.into_iter().filter(|own| own.1 == index).map(|own| own.0).take(100).collect::<Vec<_>>()
         };

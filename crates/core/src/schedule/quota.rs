@@ -47,11 +47,11 @@ impl Quota {
 
     /// The end of sending, if known: the end of the stages, or `duration` after the first measured request.
     pub fn deadline(&self) -> Option<Nanos> {
-        self.load.until(self.began())
+        self.load.sending_end(self.began())
     }
 
     /// Whether the deadline is final.
-    pub fn settled(&self) -> bool {
+    pub fn is_final(&self) -> bool {
         self.load.duration.is_none() || self.began().is_some()
     }
 
@@ -74,7 +74,7 @@ mod tests {
     fn quota(requests: Option<u64>, millis: Option<u64>, warmup: Warmup) -> Quota {
         let shape = Shape::Closed { users: 1 };
         let duration = millis.map(Nanos::from_millis);
-        Quota::new(&Load { requests, duration, warmup, ..Load::bare(shape) })
+        Quota::new(&Load { requests, duration, warmup, ..Load::new(shape) })
     }
 
     #[test]
@@ -113,12 +113,12 @@ mod tests {
             Quota::new(&Load { shape: shape.clone(), duration, ..load })
         };
         let plain = quota(None);
-        assert_eq!((plain.deadline(), plain.settled()), (Some(Nanos(100)), true));
+        assert_eq!((plain.deadline(), plain.is_final()), (Some(Nanos(100)), true));
         assert_eq!((plain.admit(0, Nanos(99)), plain.admit(1, Nanos(100))), (Some(Phase::Warmup), None));
         let cut = quota(Some(Nanos(20)));
-        assert_eq!((cut.deadline(), cut.settled()), (Some(Nanos(100)), false));
+        assert_eq!((cut.deadline(), cut.is_final()), (Some(Nanos(100)), false));
         assert_eq!(cut.admit(3, Nanos(50)), Some(Phase::Measured));
-        assert_eq!((cut.deadline(), cut.settled()), (Some(Nanos(70)), true));
+        assert_eq!((cut.deadline(), cut.is_final()), (Some(Nanos(70)), true));
     }
 
     #[test]

@@ -23,7 +23,7 @@ use crate::schedule::arrival::Arrivals;
 use crate::seed::Seed;
 #[cfg(test)]
 use crate::stage::bounds;
-use crate::stage::{Course, RateStage};
+use crate::stage::{RateProfile, RateStage};
 use crate::units::Nanos;
 use std::f64::consts::{PI, TAU};
 use std::sync::Arc;
@@ -70,12 +70,12 @@ fn inverse(stage: &RateStage, v: f64) -> f64 {
     let length = stage.span.secs();
     match stage.rate {
         _ if v == 0.0 => 0.0,
-        Course::Flat(rate) => v / rate,
-        Course::Ramp { from, to } => {
+        RateProfile::Flat(rate) => v / rate,
+        RateProfile::Ramp { from, to } => {
             let slope = (to - from) / length;
             2.0 * v / (from + (from * from + 2.0 * slope * v).max(0.0).sqrt())
         }
-        Course::Sine { mean, amplitude, period } => {
+        RateProfile::Sine { mean, amplitude, period } => {
             let rate = |t: f64| mean + amplitude * (TAU * t / period.secs()).sin();
             let lowest = (v - amplitude * period.secs() / PI) / mean;
             root(v, lowest.max(0.0), (v / mean).min(length), |t| (stage.area(t), rate(t)))

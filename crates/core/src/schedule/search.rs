@@ -45,7 +45,7 @@ pub struct Probe {
     /// The phase of the search.
     pub purpose: Purpose,
     /// Length relative to the scenario's sample, > 0.
-    pub part: f64,
+    pub length: f64,
 }
 
 /// The state of a search for the maximum load that passes.
@@ -72,10 +72,10 @@ impl Search {
             grid: grid.to_vec(),
             start: start_index(spec, grid),
             precision: spec.precision,
-            whole: spec.whole,
+            whole: spec.integer,
             confirm: spec.confirm,
             max_probes: (PROBES_PER_BISECTION * halvings + spec.confirm) as usize,
-            posterior: Posterior::new(grid, spec.whole),
+            posterior: Posterior::new(grid, spec.integer),
             probes: Vec::new(),
             confirming: None,
             confirmed: 0,
@@ -94,18 +94,18 @@ impl Search {
             Purpose::Confirm if self.confirmed + 1 < self.confirm => 1.0,
             Purpose::Confirm => LAST_CONFIRM_LENGTH,
         };
-        Some(Probe { index, load: self.grid[index], purpose, part })
+        Some(Probe { index, load: self.grid[index], purpose, length: part })
     }
 
     /// Adds the result of a probe at grid index `index`, which need not be the requested one.
-    pub fn tell(&mut self, index: usize, evidence: Evidence) {
+    pub fn record_probe(&mut self, index: usize, evidence: Evidence) {
         let Some(&load) = self.grid.get(index) else { return };
         let (requested, purpose) = self.purpose();
         let purpose = if requested == index { purpose } else { Purpose::Narrow };
         let nothing = self.posterior.answer() == 0;
         self.posterior.update(index, evidence);
         self.probes.push(Probed { load, purpose, evidence });
-        let agrees = (evidence.holds >= 0.5) != nothing && (self.posterior.answer() == 0) == nothing;
+        let agrees = (evidence.pass_probability >= 0.5) != nothing && (self.posterior.answer() == 0) == nothing;
         match purpose {
             // Only probes of a load confirm that load.
             Purpose::Confirm if agrees && self.near(index) => {
@@ -217,9 +217,9 @@ impl Search {
             interval: (self.value(low), self.posterior.upper(high)),
             mass: Some(MASS),
             extent: if probed { extent } else { Extent::Within },
-            settled: probed && self.settled(),
+            converged: probed && self.settled(),
             confirmed: self.confirmed,
-            contrary: self.contrary(),
+            non_monotone: self.contrary(),
         }
     }
 
@@ -255,43 +255,43 @@ fn below(grid: &[f64], from: usize) -> usize {
 
 /// The state of a search, for either goal.
 #[derive(Clone, Debug)]
-pub enum Hunt {
+pub enum SearchState {
     /// The maximum load that passes.
     Edge(Search),
     /// The load of the highest goodput.
     Top(Peak),
 }
 
-impl Hunt {
+impl SearchState {
     /// Starts the search of a specification, over its grid.
-    pub fn new(spec: &SearchSpec, grid: &[f64]) -> Hunt {
+    pub fn new(spec: &SearchSpec, grid: &[f64]) -> SearchState {
         match spec.goal {
-            Goal::Slo => Hunt::Edge(Search::new(spec, grid)),
-            Goal::Goodput => Hunt::Top(Peak::new(spec, grid)),
+            Goal::Slo => SearchState::Edge(Search::new(spec, grid)),
+            Goal::Goodput => SearchState::Top(Peak::new(spec, grid)),
         }
     }
 
     /// The next probe; None when the search is over.
     pub fn next(&self) -> Option<Probe> {
         match self {
-            Hunt::Edge(search) => search.next(),
-            Hunt::Top(peak) => peak.next(),
+            SearchState::Edge(search) => search.next(),
+            SearchState::Top(peak) => peak.next(),
         }
     }
 
     /// Adds the result of a probe at grid index `index`.
-    pub fn tell(&mut self, index: usize, evidence: Evidence) {
+    pub fn record_probe(&mut self, index: usize, evidence: Evidence) {
         match self {
-            Hunt::Edge(search) => search.tell(index, evidence),
-            Hunt::Top(peak) => peak.tell(index, evidence),
+            SearchState::Edge(search) => search.record_probe(index, evidence),
+            SearchState::Top(peak) => peak.record_probe(index, evidence),
         }
     }
 
     /// The result so far.
     pub fn finding(&self) -> Finding {
         match self {
-            Hunt::Edge(search) => search.finding(),
-            Hunt::Top(peak) => peak.finding(),
+            SearchState::Edge(search) => search.finding(),
+            SearchState::Top(peak) => peak.finding(),
         }
     }
 }

@@ -62,7 +62,7 @@ mod tests {
     use super::*;
 
     fn load(shape: Shape, spread: u64) -> Load {
-        Load { spread: Nanos(spread), ..Load::bare(shape) }
+        Load { spread: Nanos(spread), ..Load::new(shape) }
     }
 
     fn stages(stages: &[(u32, u32, u64)]) -> Load {

@@ -28,7 +28,7 @@ pub struct Group {
 
 impl Group {
     /// Summarizes values; None without values.
-    pub fn of(values: &[f64]) -> Option<Group> {
+    pub fn from_values(values: &[f64]) -> Option<Group> {
         let n = values.len();
         if n == 0 {
             return None;
@@ -46,7 +46,7 @@ impl Group {
 
     /// Half-width of the prediction interval for one more replicate, at one-sided confidence `level`: t·s·√(1 + 1/n). None for
     /// fewer than two values.
-    pub fn reach(&self, level: f64) -> Option<f64> {
+    pub fn prediction_half_width(&self, level: f64) -> Option<f64> {
         let spread = (self.variance? * (1.0 + 1.0 / self.n as f64)).sqrt();
         Some(t_quantile(level, self.n as f64 - 1.0) * spread)
     }
@@ -170,7 +170,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn group(values: &[f64]) -> Group {
-        Group::of(values).unwrap()
+        Group::from_values(values).unwrap()
     }
 
     #[test]
@@ -186,11 +186,11 @@ mod tests {
         let many = group(&[98.0, 99.0, 100.0, 101.0, 102.0]);
         // t(0.975; 4) · √2.5 · √1.2.
         let reach = 2.776445 * 2.5f64.sqrt() * 1.2f64.sqrt();
-        assert!((many.reach(0.975).unwrap() - reach).abs() < 1e-4);
+        assert!((many.prediction_half_width(0.975).unwrap() - reach).abs() < 1e-4);
         let edge = difference(group(&[100.0 + reach]), many, 0.975, 0.0).unwrap();
         assert!((edge.p - 0.05).abs() < 1e-5 && edge.low.abs() < 1e-4, "{edge:?}");
         assert_eq!(difference(many, group(&[100.0 - reach]), 0.975, 0.0).map(|own| own.value > 0.0), Some(true));
-        assert_eq!((difference(group(&[1.0]), group(&[2.0]), 0.975, 0.0), Group::of(&[])), (None, None));
+        assert_eq!((difference(group(&[1.0]), group(&[2.0]), 0.975, 0.0), Group::from_values(&[])), (None, None));
     }
 
     #[test]

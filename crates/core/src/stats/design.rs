@@ -101,7 +101,7 @@ pub fn dependence(units: &[Unit], rounds: &[u32]) -> Dependence {
 }
 
 /// The dependence of flags, one per request of one round.
-pub fn of_flags(flags: &[bool]) -> Dependence {
+pub fn flag_dependence(flags: &[bool]) -> Dependence {
     let units: Vec<Unit> = flags.iter().map(|flag| Unit { amount: f64::from(u8::from(*flag)), weight: 1.0 }).collect();
     dependence(&units, &[])
 }
@@ -277,16 +277,16 @@ mod tests {
     #[test]
     fn known_effects_of_known_flags() {
         // Computed again with numpy and scipy; Student's factors are 0.904894 for 20 batches and 0.805149 for 10.
-        let block = of_flags(&flags(200, |k| k < 20));
+        let block = flag_dependence(&flags(200, |k| k < 20));
         assert!((block.effect(0.95) - 27.600148287193).abs() < 1e-9, "{block:?}");
-        let bursts = of_flags(&flags(1000, |k| k % 200 < 10));
+        let bursts = flag_dependence(&flags(1000, |k| k % 200 < 10));
         assert!((bursts.effect(0.95) - 10.821996465449).abs() < 1e-9, "{bursts:?}");
-        let few = of_flags(&flags(100, |k| k / 5 % 10 == 0));
+        let few = flag_dependence(&flags(100, |k| k / 5 % 10 == 0));
         assert!((few.effect(0.95) - 6.401218661462).abs() < 1e-9, "{few:?}");
         // Evenly spread flags keep nothing but Student's factor.
-        let even = of_flags(&flags(200, |k| k % 10 == 0));
+        let even = flag_dependence(&flags(200, |k| k % 10 == 0));
         assert!((even.effect(0.95) - 1.105101555606).abs() < 1e-9 && !even.long, "{even:?}");
-        assert_eq!([of_flags(&[true; 500]), of_flags(&flags(19, |k| k < 5))], [Dependence::NONE; 2]);
+        assert_eq!([flag_dependence(&[true; 500]), flag_dependence(&flags(19, |k| k < 5))], [Dependence::NONE; 2]);
     }
 
     #[test]
@@ -310,14 +310,14 @@ mod tests {
     fn independent_values_lose_little() {
         let mut rng = rand_chacha::ChaCha8Rng::seed_from_u64(11);
         let mut effects: Vec<f64> =
-            (0..300).map(|_| of_flags(&flags(1000, |_| rng.random_range(0.0..1.0) < 0.05)).effect(0.95)).collect();
+            (0..300).map(|_| flag_dependence(&flags(1000, |_| rng.random_range(0.0..1.0) < 0.05)).effect(0.95)).collect();
         effects.sort_by(f64::total_cmp);
         assert!(effects[150] < 1.35 && effects[285] < 2.4, "{} {}", effects[150], effects[285]);
     }
 
     #[test]
     fn a_long_memory_shows() {
-        assert!(of_flags(&flags(400, |k| k < 100)).long && !of_flags(&flags(400, |k| k % 20 == 0)).long);
+        assert!(flag_dependence(&flags(400, |k| k < 100)).long && !flag_dependence(&flags(400, |k| k % 20 == 0)).long);
     }
 
     #[test]

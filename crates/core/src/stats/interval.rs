@@ -116,7 +116,7 @@ pub fn change(a: Interval, b: Interval, scale: Scale) -> Option<(Interval, f64)>
 }
 
 /// The two-sided p-value of the difference a − b, for a = 0, which has no logarithm.
-pub fn p_of_difference(a: Interval, b: Interval, scale: Scale) -> f64 {
+pub fn difference_p_value(a: Interval, b: Interval, scale: Scale) -> f64 {
     let off = a.value - b.value;
     let arms = if off > 0.0 { [a.value - a.low, b.high - b.value] } else { [a.high - a.value, b.value - b.low] };
     scale.p(off, arms)
@@ -126,7 +126,7 @@ pub fn p_of_difference(a: Interval, b: Interval, scale: Scale) -> f64 {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Compared {
     /// `a` with bounds that can be compared with `limit` as if it were exact.
-    pub seen: Interval,
+    pub interval: Interval,
     /// The multiple.
     pub limit: f64,
     /// On one scale: distance of `a` from `limit`, and the uncertainty towards it of `a` and of the other estimate.
@@ -134,22 +134,22 @@ pub struct Compared {
 }
 
 /// Compares `a` with `factor` times `b`; bounds are one-sided at the same confidence. `share`: both are shares.
-pub fn against(a: Interval, b: Interval, factor: f64, share: bool) -> Compared {
+pub fn compare_with_multiple(a: Interval, b: Interval, factor: f64, share: bool) -> Compared {
     let limit = factor * b.value;
     let under = a.value <= limit;
     if let Some(found) = ratio(a, b).filter(|_| !share) {
         let seen = Interval { value: a.value, low: found.low * b.value, high: found.high * b.value };
         let (own, other) = if under { (a.high / a.value, b.value / b.low) } else { (a.value / a.low, b.high / b.value) };
-        return Compared { seen, limit, towards: ((a.value / limit).ln().abs(), own.ln(), other.ln()) };
+        return Compared { interval: seen, limit, towards: ((a.value / limit).ln().abs(), own.ln(), other.ln()) };
     }
     if a.value.is_infinite() {
-        return Compared { seen: among_failed(a, b), limit, towards: (0.0, 0.0, 0.0) };
+        return Compared { interval: among_failed(a, b), limit, towards: (0.0, 0.0, 0.0) };
     }
     let down = (a.value - a.low).hypot(factor * (b.high - b.value));
     let up = (a.high - a.value).hypot(factor * (b.value - b.low));
     let seen = Interval { value: a.value, low: a.value - down, high: a.value + up };
     let (own, other) = if under { (a.high - a.value, b.value - b.low) } else { (a.value - a.low, b.high - b.value) };
-    Compared { seen, limit, towards: ((a.value - limit).abs(), own, factor * other) }
+    Compared { interval: seen, limit, towards: ((a.value - limit).abs(), own, factor * other) }
 }
 
 /// Compares a single new value `a` with `factor` times `b`, the mean of several runs. `reach` is the half-width of the prediction
@@ -157,7 +157,7 @@ pub fn against(a: Interval, b: Interval, factor: f64, share: bool) -> Compared {
 pub fn predicted(a: f64, b: f64, reach: f64, factor: f64) -> Compared {
     let limit = factor * b;
     let seen = Interval { value: a, low: a * (-reach).exp(), high: a * reach.exp() };
-    Compared { seen, limit, towards: ((a / limit).ln().abs(), 0.0, reach) }
+    Compared { interval: seen, limit, towards: ((a / limit).ln().abs(), 0.0, reach) }
 }
 
 /// For an infinite estimate (a quantile among failed requests), only one bound exists, and only if the other estimate has one.
@@ -174,11 +174,11 @@ fn among_failed(a: Interval, b: Interval) -> Interval {
 
 impl Compared {
     /// Widens the bounds to at least `reach`, on the plain scale.
-    pub fn reaching(self, reach: f64) -> Compared {
-        let Interval { value, low, high } = self.seen;
+    pub fn widen_to(self, reach: f64) -> Compared {
+        let Interval { value, low, high } = self.interval;
         let (away, own, other) = self.towards;
         let seen = Interval { value, low: low.min(value - reach), high: high.max(value + reach) };
-        Compared { seen, towards: (away, own, other.max(reach)), ..self }
+        Compared { interval: seen, towards: (away, own, other.max(reach)), ..self }
     }
 
     /// Total number of samples of `a` (which has `n`) for a decision. The uncertainty of `a` decreases with √n, that of the other
@@ -191,7 +191,7 @@ impl Compared {
     }
 
     /// Whether the uncertainty of the other estimate alone prevents a decision.
-    pub fn hopeless(&self) -> bool {
+    pub fn is_undecidable(&self) -> bool {
         let (away, _, other) = self.towards;
         other >= away
     }
@@ -274,8 +274,8 @@ mod tests {
         let none = of(0.0, 0.0, 0.0);
         assert_eq!(change(none, of(100.0, 95.0, 105.0), NORMAL), None);
         // 100 is twenty arms of 1.645 standard errors away.
-        assert!(p_of_difference(none, of(100.0, 95.0, 105.0), NORMAL) < 1e-100);
-        let near = p_of_difference(none, of(100.0, 100.0 - score(0.95) * 50.0, 200.0), NORMAL);
+        assert!(difference_p_value(none, of(100.0, 95.0, 105.0), NORMAL) < 1e-100);
+        let near = difference_p_value(none, of(100.0, 100.0 - score(0.95) * 50.0, 200.0), NORMAL);
         assert!((near - 2.0 * probability(-2.0)).abs() < 1e-9, "{near}");
     }
 
@@ -285,7 +285,7 @@ mod tests {
         let mut rng = ChaCha8Rng::seed_from_u64(9);
         let mut side = || {
             let values: Vec<f64> = (0..5).map(|_| 100.0 + Distribution::<f64>::sample(&StandardNormal, &mut rng)).collect();
-            let group = Group::of(&values).unwrap();
+            let group = Group::from_values(&values).unwrap();
             let arm = (group.ends(0.975).unwrap().1 - group.mean) / group.mean;
             of(group.mean, group.mean * (-arm).exp(), group.mean * arm.exp())
         };
@@ -328,58 +328,60 @@ mod tests {
 
     #[test]
     fn positive_figures_are_compared_by_their_ratio() {
-        let seen = against(between(110.0, 100.0, 121.0), Interval::exact(100.0), 1.1, false);
+        let seen = compare_with_multiple(between(110.0, 100.0, 121.0), Interval::exact(100.0), 1.1, false);
         assert!(
-            (seen.seen.low - 100.0).abs() < 1e-9 && (seen.seen.high - 121.0).abs() < 1e-9 && seen.limit == 110.00000000000001
+            (seen.interval.low - 100.0).abs() < 1e-9
+                && (seen.interval.high - 121.0).abs() < 1e-9
+                && seen.limit == 110.00000000000001
         );
-        let both = against(between(100.0, 90.0, 110.0), between(100.0, 90.0, 110.0), 1.5, false);
+        let both = compare_with_multiple(between(100.0, 90.0, 110.0), between(100.0, 90.0, 110.0), 1.5, false);
         // ln(1.1) and ln(100/90), square and add.
         let up = (1.1f64.ln().hypot((100.0f64 / 90.0).ln())).exp() * 100.0;
-        assert!((both.seen.high - up).abs() < 1e-9, "{both:?}");
+        assert!((both.interval.high - up).abs() < 1e-9, "{both:?}");
     }
 
     #[test]
     fn zeros_have_a_difference_where_they_have_no_ratio() {
-        let none = against(share(0, 1000), share(0, 1000), 1.1, true);
-        assert!(none.limit == 0.0 && none.seen.high > 0.0 && none.seen.low <= 0.0, "no errors in both prove no ratio");
-        let perfect = against(share(640, 640), share(640, 640), 0.98, true);
-        assert!(perfect.seen.low > perfect.limit, "{perfect:?}");
-        let broken = against(share(60, 640), share(0, 640), 1.1, true);
-        assert!(broken.seen.low > broken.limit);
+        let none = compare_with_multiple(share(0, 1000), share(0, 1000), 1.1, true);
+        assert!(none.limit == 0.0 && none.interval.high > 0.0 && none.interval.low <= 0.0, "no errors in both prove no ratio");
+        let perfect = compare_with_multiple(share(640, 640), share(640, 640), 0.98, true);
+        assert!(perfect.interval.low > perfect.limit, "{perfect:?}");
+        let broken = compare_with_multiple(share(60, 640), share(0, 640), 1.1, true);
+        assert!(broken.interval.low > broken.limit);
     }
 
     #[test]
     fn missing_bounds_decide_nothing_on_their_side() {
-        let few = against(between(5.0, 0.0, f64::INFINITY), between(100.0, 0.0, f64::INFINITY), 1.1, false);
-        assert_eq!((few.seen.low, few.seen.high), (f64::NEG_INFINITY, f64::INFINITY));
-        let lost = against(between(f64::INFINITY, f64::INFINITY, f64::INFINITY), Interval::exact(5.0), 1.1, false);
-        assert!(lost.seen.low > lost.limit);
-        let open = against(between(f64::INFINITY, 4.0, f64::INFINITY), Interval::exact(5.0), 1.1, false);
-        assert!(open.seen.low < open.limit);
+        let few = compare_with_multiple(between(5.0, 0.0, f64::INFINITY), between(100.0, 0.0, f64::INFINITY), 1.1, false);
+        assert_eq!((few.interval.low, few.interval.high), (f64::NEG_INFINITY, f64::INFINITY));
+        let lost = compare_with_multiple(between(f64::INFINITY, f64::INFINITY, f64::INFINITY), Interval::exact(5.0), 1.1, false);
+        assert!(lost.interval.low > lost.limit);
+        let open = compare_with_multiple(between(f64::INFINITY, 4.0, f64::INFINITY), Interval::exact(5.0), 1.1, false);
+        assert!(open.interval.low < open.limit);
     }
 
     #[test]
     fn a_value_among_the_failed_is_held_against_what_is_known_of_the_other_side() {
         let lost = |low| between(f64::INFINITY, low, f64::INFINITY);
-        let low = |b| against(lost(120.0), b, 1.1, false).seen.low;
+        let low = |b| compare_with_multiple(lost(120.0), b, 1.1, false).interval.low;
         assert_eq!(low(Interval::exact(100.0)), 120.0, "above 110");
         assert_eq!(
             (low(between(100.0, 80.0, 125.0)), low(between(100.0, 80.0, f64::INFINITY))),
             (96.0, 0.0),
             "the base may be 125, or more"
         );
-        assert_eq!(against(lost(f64::INFINITY), between(100.0, 0.0, f64::INFINITY), 1.1, false).seen.low, 0.0);
-        let floor = |b| against(between(f64::NEG_INFINITY, f64::NEG_INFINITY, 80.0), b, 0.9, false).seen.high;
+        assert_eq!(compare_with_multiple(lost(f64::INFINITY), between(100.0, 0.0, f64::INFINITY), 1.1, false).interval.low, 0.0);
+        let floor = |b| compare_with_multiple(between(f64::NEG_INFINITY, f64::NEG_INFINITY, 80.0), b, 0.9, false).interval.high;
         assert_eq!((floor(between(100.0, 80.0, 125.0)), floor(between(100.0, 0.0, 125.0))), (100.0, f64::INFINITY));
     }
 
     #[test]
     fn more_samples_reduce_only_the_uncertainty_of_a() {
         // Exact base: the own arm of 20 % must come under ln(1.1): (ln 1.2 / ln 1.1)² = 3.66 times the samples.
-        let alone = against(between(100.0, 80.0, 120.0), Interval::exact(100.0), 1.1, false);
-        assert_eq!((alone.needed(100), alone.hopeless()), (Some(366), false));
-        let vague = against(between(100.0, 80.0, 120.0), between(100.0, 80.0, 120.0), 1.1, false);
-        assert_eq!((vague.needed(100), vague.hopeless()), (None, true));
+        let alone = compare_with_multiple(between(100.0, 80.0, 120.0), Interval::exact(100.0), 1.1, false);
+        assert_eq!((alone.needed(100), alone.is_undecidable()), (Some(366), false));
+        let vague = compare_with_multiple(between(100.0, 80.0, 120.0), between(100.0, 80.0, 120.0), 1.1, false);
+        assert_eq!((vague.needed(100), vague.is_undecidable()), (None, true));
     }
 
     #[test]
@@ -389,9 +391,9 @@ mod tests {
         let mut draw = |n: u64| share((0..n).filter(|_| rng.random::<f64>() < 0.03).count() as u64, n);
         let (mut over, mut under) = (0, 0);
         for _ in 0..400 {
-            let seen = against(draw(500), draw(400), 1.0, true);
-            over += u32::from(seen.seen.low > seen.limit);
-            under += u32::from(seen.seen.high < seen.limit);
+            let seen = compare_with_multiple(draw(500), draw(400), 1.0, true);
+            over += u32::from(seen.interval.low > seen.limit);
+            under += u32::from(seen.interval.high < seen.limit);
         }
         // Nominally 20 each of 400; exact bounds are on the safe side.
         assert!((1..=30).contains(&over) && (1..=30).contains(&under), "{over} {under}");

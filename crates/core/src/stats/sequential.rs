@@ -54,7 +54,7 @@ impl Sequential {
     }
 
     /// Adds one request; returns whether the claim is refuted.
-    pub fn take(&mut self, breaks: bool) -> bool {
+    pub fn observe(&mut self, breaks: bool) -> bool {
         self.n += 1;
         self.breaking += u64::from(breaks);
         self.flags.push(breaks);
@@ -73,14 +73,14 @@ impl Sequential {
             return 1.0;
         }
         if self.n >= self.effect.1 + self.effect.1 / RENEW {
-            let seen = design::of_flags(&self.flags).effect(1.0 - (-self.enough).exp());
+            let seen = design::flag_dependence(&self.flags).effect(1.0 - (-self.enough).exp());
             self.effect = (if self.n < KNOWN { seen.max(UNKNOWN) } else { seen }, self.n);
         }
         self.effect.0
     }
 
     /// Number of requests, and of those that exceeded the limit.
-    pub fn seen(&self) -> (u64, u64) {
+    pub fn counts(&self) -> (u64, u64) {
         (self.n, self.breaking)
     }
 
@@ -107,20 +107,20 @@ const FIRST: u64 = 16;
 /// Boole's inequality, the error of all looks together is at most α: Σ α / 2ᵏ⁺¹ ≤ α. (Bonferroni's spending with geometric
 /// shares; Jennison and Turnbull, "Group Sequential Methods", 2000, chapter 7.)
 #[derive(Clone, Debug)]
-pub struct Looks {
+pub struct AlphaSpending {
     alpha: f64,
     next: u64,
 }
 
-impl Looks {
+impl AlphaSpending {
     /// Looks with a total error probability of at most `alpha`, 0 < alpha < 1.
-    pub fn new(alpha: f64) -> Looks {
-        Looks { alpha: alpha / 2.0, next: FIRST }
+    pub fn new(alpha: f64) -> AlphaSpending {
+        AlphaSpending { alpha: alpha / 2.0, next: FIRST }
     }
 
     /// Whether `breaking` of `n` samples refute the claim that at most a share `tail` exceeds the limit. Always false between two
     /// looks.
-    pub fn refute(&mut self, n: u64, breaking: u64, tail: f64) -> bool {
+    pub fn is_refuted(&mut self, n: u64, breaking: u64, tail: f64) -> bool {
         if n < self.next {
             return false;
         }
@@ -143,7 +143,7 @@ mod tests {
     fn stops(share: f64, allowed: f64, least: u64, (runs, most): (u64, u64)) -> Vec<u64> {
         let run = |seed| {
             let (mut rng, mut test) = (ChaCha8Rng::seed_from_u64(seed), Sequential::new(allowed, 0.01, least));
-            (1..=most).find(|_| test.take(rng.random::<f64>() < share))
+            (1..=most).find(|_| test.observe(rng.random::<f64>() < share))
         };
         (0..runs).filter_map(run).collect()
     }
@@ -161,7 +161,7 @@ mod tests {
                 mass += density;
                 mixed += density * flags.iter().map(|&flag| odds[usize::from(flag)]).product::<f64>();
             }
-            flags.iter().for_each(|&flag| _ = test.take(flag));
+            flags.iter().for_each(|&flag| _ = test.observe(flag));
             assert!((test.evidence() - (mixed / mass).ln()).abs() < 1e-6, "{} {}", test.evidence(), (mixed / mass).ln());
         }
         assert!(Sequential::new(0.05, 0.01, 1).evidence().abs() < 1e-12);
@@ -197,8 +197,8 @@ mod tests {
             let (mut by_evidence, mut last) = (false, false);
             let mut step = |place: u32| {
                 last = if place.is_multiple_of(10) { rng.random::<f64>() < 0.1 } else { last };
-                let ends = test.take(last);
-                by_evidence |= test.seen().0 >= 200 && test.evidence() >= 100f64.ln();
+                let ends = test.observe(last);
+                by_evidence |= test.counts().0 >= 200 && test.evidence() >= 100f64.ln();
                 ends
             };
             let by_both = (0..1000).filter(|place| step(*place)).count() > 0;
@@ -210,8 +210,11 @@ mod tests {
     #[test]
     fn what_none_may_break_is_lost_with_one_request() {
         let mut none = Sequential::new(0.0, 0.01, 3);
-        assert_eq!([none.take(false), none.take(true), none.take(false), none.take(false)], [false, false, true, false]);
-        assert_eq!((none.seen(), none.take(true)), ((4, 1), true));
+        assert_eq!(
+            [none.observe(false), none.observe(true), none.observe(false), none.observe(false)],
+            [false, false, true, false]
+        );
+        assert_eq!((none.counts(), none.observe(true)), ((4, 1), true));
     }
 
     #[test]
@@ -224,10 +227,10 @@ mod tests {
     }
 
     fn refuted_at(share: f64, tail: f64, most: u64, rng: &mut rand_chacha::ChaCha8Rng) -> Option<u64> {
-        let (mut looks, mut breaking) = (Looks::new(0.01), 0);
+        let (mut looks, mut breaking) = (AlphaSpending::new(0.01), 0);
         (1..=most).find(|&n| {
             breaking += u64::from(rng.random_range(0.0..1.0) < share);
-            looks.refute(n, breaking, tail)
+            looks.is_refuted(n, breaking, tail)
         })
     }
 

@@ -23,7 +23,7 @@ pub struct Trend {
 }
 
 /// The common trend of series of independent values in time order. None if no series has two values.
-pub fn test(series: &[Vec<f64>]) -> Option<Trend> {
+pub fn mann_kendall(series: &[Vec<f64>]) -> Option<Trend> {
     let (mut score, mut slopes) = (0i64, Vec::new());
     for own in series {
         for (place, early) in own.iter().enumerate() {
@@ -77,7 +77,7 @@ fn variance(own: &[f64]) -> f64 {
 /// variation; None for fewer than three waits. If `rate` exceeds the server's capacity, each request waits `1/capacity − 1/rate`
 /// longer than the previous one. In a stable queue, random arrivals change the wait by at most about `√k / rate` over `k`
 /// requests.
-pub fn slower(waits: &[f64], rate: f64) -> Option<f64> {
+pub fn wait_growth(waits: &[f64], rate: f64) -> Option<f64> {
     let third = waits.len() / 3;
     let mean = |waits: &[f64]| waits.iter().sum::<f64>() / 1e3 / waits.len() as f64;
     let (middle, last) = (waits.get(third..2 * third)?, waits.get(2 * third..3 * third)?);
@@ -92,7 +92,7 @@ const PAIRED: usize = 200;
 ///
 /// `(slope, value at 0)`: the median slope over all pairs of at most 200 evenly selected points, and the median intercept. None
 /// if no two points differ in their first coordinate.
-pub fn line(points: &[(f64, f64)]) -> Option<(f64, f64)> {
+pub fn fit_line(points: &[(f64, f64)]) -> Option<(f64, f64)> {
     let step = points.len().div_ceil(PAIRED).max(1);
     let some: Vec<(f64, f64)> = points.iter().copied().step_by(step).collect();
     let pairs = some.iter().enumerate().flat_map(|(at, a)| some.iter().skip(at + 1).map(move |b| (a, b)));
@@ -158,7 +158,7 @@ pub struct Growth {
 
 /// A detector of joint growth of two series.
 #[derive(Clone, Debug)]
-pub struct Drift {
+pub struct JointTrend {
     full: Vec<Bin>,
     open: Bin,
     size: u64,
@@ -166,15 +166,15 @@ pub struct Drift {
     grew_from: Option<f64>,
 }
 
-impl Default for Drift {
-    fn default() -> Drift {
-        Drift { full: Vec::with_capacity(BINS), open: Bin::default(), size: FIRST, grew_from: None }
+impl Default for JointTrend {
+    fn default() -> JointTrend {
+        JointTrend { full: Vec::with_capacity(BINS), open: Bin::default(), size: FIRST, grew_from: None }
     }
 }
 
-impl Drift {
+impl JointTrend {
     /// Adds an observation of both series; returns their growth once it is detected.
-    pub fn take(&mut self, at: f64, series: [f64; 2]) -> Option<Growth> {
+    pub fn observe(&mut self, at: f64, series: [f64; 2]) -> Option<Growth> {
         self.open = self.open.merge(Bin { n: 1, sums: [at, series[0], series[1]] });
         if self.open.n < self.size {
             return None;
@@ -241,7 +241,7 @@ mod tests {
     use std::collections::BinaryHeap;
 
     fn of(values: &[f64]) -> Trend {
-        test(&[values.to_vec()]).unwrap()
+        mann_kendall(&[values.to_vec()]).unwrap()
     }
 
     fn close(a: f64, b: f64) -> bool {
@@ -257,7 +257,7 @@ mod tests {
         let mixed = of(&[3.0, 1.0, 4.0, 1.5, 5.0, 9.0, 2.6, 5.3]);
         assert!(mixed.score == 12 && close(mixed.p_value, 0.178_869_047_619_047_62), "{mixed:?}");
         assert!(close(mixed.slope, 0.433_333_333_333_333_33));
-        assert_eq!((test(&[]), test(&[vec![1.0]])), (None, None));
+        assert_eq!((mann_kendall(&[]), mann_kendall(&[vec![1.0]])), (None, None));
     }
 
     /// Beside a count by hand of the variance: 10 values, two tied pairs and a triple.
@@ -272,7 +272,7 @@ mod tests {
 
     #[test]
     fn series_are_compared_with_themselves_alone() {
-        let both = test(&[vec![10.0, 11.0, 12.0], vec![1.0, 2.0, 3.0]]).unwrap();
+        let both = mann_kendall(&[vec![10.0, 11.0, 12.0], vec![1.0, 2.0, 3.0]]).unwrap();
         assert!(both.score == 6 && close(both.p_value, 2.0 / 36.0) && both.slope == 1.0, "{both:?}");
     }
 
@@ -281,7 +281,7 @@ mod tests {
         let mut rng = ChaCha8Rng::seed_from_u64(1);
         let mut alarms = |n: usize, series: usize, level: f64| {
             let mut one = || (0..n).map(|_| rng.random::<f64>()).collect::<Vec<f64>>();
-            let mut draw = || test(&(0..series).map(|_| one()).collect::<Vec<_>>()).unwrap().p_value <= level + 1e-12;
+            let mut draw = || mann_kendall(&(0..series).map(|_| one()).collect::<Vec<_>>()).unwrap().p_value <= level + 1e-12;
             (0..2000).filter(|_| draw()).count()
         };
         // 1.67 % of 5 values, 5 % of 3 series of 40.
@@ -294,20 +294,20 @@ mod tests {
         let mut points: Vec<(f64, f64)> = (0..1000).map(|k| (f64::from(k), 5.0 + 0.5 * f64::from(k))).collect();
         points.iter_mut().step_by(10).for_each(|point| point.1 += 1e6);
         points.rotate_left(7);
-        let (slope, start) = line(&points).unwrap();
+        let (slope, start) = fit_line(&points).unwrap();
         assert!((slope - 0.5).abs() < 1e-9 && (start - 5.0).abs() < 1e-9, "{slope} {start}");
     }
 
     #[test]
     fn equal_places_have_no_slope() {
-        assert_eq!(line(&[(512.0, 1.0), (512.0, 9.0)]), None);
-        assert_eq!((line(&[]), line(&[(1.0, 1.0)])), (None, None));
+        assert_eq!(fit_line(&[(512.0, 1.0), (512.0, 9.0)]), None);
+        assert_eq!((fit_line(&[]), fit_line(&[(1.0, 1.0)])), (None, None));
     }
 
     /// A queue with Poisson arrivals and several servers with exponential service times of mean 1, empty at first, up to its
     /// `most`-th reply: after how many replies, and when, it was found to only fill.
     fn stop(servers: u32, load: f64, most: u64, seed: u64) -> Option<(u64, Growth)> {
-        let (mut rng, mut drift) = (ChaCha8Rng::seed_from_u64(seed), Drift::default());
+        let (mut rng, mut drift) = (ChaCha8Rng::seed_from_u64(seed), JointTrend::default());
         let mut wait = |mean: f64| -mean * (1.0 - rng.random::<f64>()).ln();
         let whole = |time: f64| (time * 1e9) as u64;
         let mut free: BinaryHeap<Reverse<u64>> = (0..servers).map(|_| Reverse(0)).collect();
@@ -321,7 +321,7 @@ mod tests {
                 arrival += wait(1.0 / (load * f64::from(servers)));
             }
             let Reverse((end, waited)) = ends.pop().unwrap();
-            if let Some(growth) = drift.take(end as f64 / 1e9, [ends.len() as f64, waited as f64 / 1e9]) {
+            if let Some(growth) = drift.observe(end as f64 / 1e9, [ends.len() as f64, waited as f64 / 1e9]) {
                 return Some((reply, growth));
             }
         }
@@ -347,8 +347,9 @@ mod tests {
 
     #[test]
     fn growth_has_a_start_and_slopes() {
-        let (mut drift, noise) = (Drift::default(), |at: u64| (at * 7 % 5) as f64 / 100.0);
-        let grown = (1..=512).find_map(|at| drift.take(at as f64, [10.0 + at as f64 + noise(at), 2.0 * at as f64 - noise(at)]));
+        let (mut drift, noise) = (JointTrend::default(), |at: u64| (at * 7 % 5) as f64 / 100.0);
+        let grown =
+            (1..=512).find_map(|at| drift.observe(at as f64, [10.0 + at as f64 + noise(at), 2.0 * at as f64 - noise(at)]));
         let Growth { from, slopes } = grown.unwrap();
         // The window before the last began with the 33rd of 64 bins of 4.
         assert_eq!(from, 130.5);
@@ -358,8 +359,8 @@ mod tests {
     #[test]
     fn one_series_that_grows_is_not_enough_and_a_flat_one_never_is() {
         let run = |second: fn(u64) -> f64| {
-            let mut drift = Drift::default();
-            (1..=4096).find_map(|at| drift.take(at as f64, [at as f64, second(at)]))
+            let mut drift = JointTrend::default();
+            (1..=4096).find_map(|at| drift.observe(at as f64, [at as f64, second(at)]))
         };
         assert_eq!((run(|_| 5.0), run(|_| 0.0), run(|at| -(at as f64)), run(|_| f64::NAN)), (None, None, None, None));
         assert!(run(|at| at as f64).is_some());

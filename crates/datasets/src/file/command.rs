@@ -45,7 +45,7 @@ impl Process {
 /// Starts a command. `name` is its name in errors.
 pub fn start(spec: &CommandSpec, name: &str) -> Result<Origin, PromptError> {
     let start_error = |source: io::Error| PromptError::NoCommand { command: name.to_owned(), cwd: spec.cwd.clone(), source };
-    let (program, arguments) = spec.words.split_first().ok_or_else(|| start_error(io::ErrorKind::InvalidInput.into()))?;
+    let (program, arguments) = spec.argv.split_first().ok_or_else(|| start_error(io::ErrorKind::InvalidInput.into()))?;
     let errors = tempfile::tempfile().map_err(start_error)?;
     let mut command = Command::new(program);
     command.args(arguments).current_dir(&spec.cwd).envs(spec.env.iter().map(|(name, value)| (name, value)));
@@ -92,7 +92,7 @@ impl Output {
         let text = String::from_utf8_lossy(&bytes);
         // An incomplete line may begin inside a secret.
         let lines = text.split_once('\n').filter(|_| length > SHOWN_STDERR).map_or(text.as_ref(), |(_, rest)| rest);
-        Ok(self.spec.clean(lines).trim().lines().map(|line| format!("\n  {line}")).collect())
+        Ok(self.spec.redact(lines).trim().lines().map(|line| format!("\n  {line}")).collect())
     }
 }
 
@@ -135,14 +135,14 @@ mod tests {
 
     fn spec(script: &str, cwd: &Path) -> DatasetSpec {
         let command = CommandSpec {
-            words: ["sh", "-c", script].map(str::to_owned).to_vec(),
+            argv: ["sh", "-c", script].map(str::to_owned).to_vec(),
             cwd: cwd.display().to_string(),
             env: vec![("LLMSCEN_SEED".to_owned(), "7".to_owned()), ("LLMSCEN_MODEL".to_owned(), "m".to_owned())],
             timeout: Nanos::from_millis(20_000),
             secrets: Vec::new(),
         };
         let (path, strict, on_exhausted) = (Some("gen".to_owned()), true, OnExhausted::Stop);
-        DatasetSpec { path, strict, on_exhausted, ..DatasetSpec::of(Source::Command(command)) }
+        DatasetSpec { path, strict, on_exhausted, ..DatasetSpec::new(Source::Command(command)) }
     }
 
     fn open(script: &str) -> Result<Opened, PromptError> {
@@ -222,7 +222,7 @@ mod tests {
         assert!(error.starts_with("the command of the dataset printed no row within 0.2 s; raise `dataset.timeout`"), "{error}");
         assert!(began.elapsed() < Duration::from_secs(30));
         if let Source::Command(command) = &mut silent.source {
-            command.words = vec!["no-such-program".to_owned()];
+            command.argv = vec!["no-such-program".to_owned()];
         }
         let error = opened(&silent).unwrap_err().to_string();
         assert!(error.starts_with("cannot start the command of the dataset in "), "{error}");

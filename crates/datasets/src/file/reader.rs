@@ -14,8 +14,8 @@ use super::scan::Scan;
 use super::source::{Origin, Text};
 use crate::error::PromptError;
 use crate::{Progress, Prompts};
+use llmscen_core::dataset::Session;
 use llmscen_core::dataset::{OnExhausted, Order};
-use llmscen_core::prompt::Session;
 use rand::SeedableRng;
 use rand::seq::SliceRandom;
 use rand_chacha::ChaCha8Rng;
@@ -313,7 +313,7 @@ impl FilePrompts {
             drop(index);
             let late = self.reader.parser.command().filter(|command| began.elapsed() > Duration::from(command.timeout));
             if let Some(command) = late {
-                return Err(PromptError::Silent { command: command.shown(), seconds: command.timeout.secs() });
+                return Err(PromptError::Silent { command: command.display(), seconds: command.timeout.secs() });
             }
             progress(Progress::Rows { done, total });
             index = self.reader.wait(self.reader.index(), PROGRESS_INTERVAL);

@@ -5,7 +5,7 @@ use crate::cache::Remote;
 use crate::token::Tokenizer;
 use crate::{admits, message};
 use llmscen_core::dataset::{CommandSpec, DatasetSpec, Source};
-use llmscen_core::prompt::{Prompt, Session};
+use llmscen_core::dataset::{Prompt, Session};
 use serde_json::{Map, Number, Value, json};
 use std::collections::BTreeMap;
 use std::path::PathBuf;

@@ -5,7 +5,7 @@ use super::row::ParsedRow;
 use super::row_splitter::Span;
 use super::source::LineMarks;
 use crate::error::PromptError;
-use llmscen_core::prompt::Session;
+use llmscen_core::dataset::Session;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 

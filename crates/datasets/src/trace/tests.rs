@@ -30,7 +30,7 @@ fn file(content: impl AsRef<[u8]>) -> File {
 }
 
 fn spec(file: &File, trace: TraceSpec) -> DatasetSpec {
-    DatasetSpec { path: Some(file.path.clone()), ..DatasetSpec::of(Source::Trace(trace)) }
+    DatasetSpec { path: Some(file.path.clone()), ..DatasetSpec::new(Source::Trace(trace)) }
 }
 
 fn opened(spec: &DatasetSpec) -> Result<Opened, PromptError> {

@@ -3,9 +3,9 @@ use crate::adapter::Adapter;
 use crate::generation_params::{BatchOutput, Ended, GenerationParams, RowOutput};
 use llmscen_client::clock::Clock;
 use llmscen_client::counters::Gauges;
-use llmscen_core::call::Call;
 use llmscen_core::outcome::{FailureKind, Phase};
-use llmscen_core::request::Leave;
+use llmscen_core::request::ClientCancel;
+use llmscen_core::request::PreparedRequest;
 use llmscen_core::seed::Seed;
 use serde_json::{Value, json};
 use std::sync::Mutex;
@@ -118,12 +118,12 @@ fn seat(host: &Arc<Host>, gather: Gather, over: fn() -> bool) -> Adapter {
     }
 }
 
-fn call(seq: u64, text: &str, max_tokens: u64) -> Call {
+fn call(seq: u64, text: &str, max_tokens: u64) -> PreparedRequest {
     let body = json!({ "messages": [{ "role": "user", "content": text }], "max_tokens": max_tokens });
-    Call { seq, body: body.to_string().into_bytes(), group: Some("g".into()), ..Call::default() }
+    PreparedRequest { seq, body: body.to_string().into_bytes(), group: Some("g".into()), ..PreparedRequest::default() }
 }
 
-async fn send(seat: &Adapter, call: Call) -> llmscen_client::http::Finished {
+async fn send(seat: &Adapter, call: PreparedRequest) -> llmscen_client::http::Finished {
     seat.call(call, Nanos::ZERO, Phase::Measured, std::future::pending()).await
 }
 
@@ -184,7 +184,7 @@ async fn a_round_that_is_over_is_not_waited_for() {
 async fn a_body_that_cannot_be_read_fails_alone_and_keeps_no_round_waiting() {
     let (host, seen) = host(Duration::ZERO);
     let seat = seat(&host, Gather::Full(2), || false);
-    let bad = Call { body: b"{}".to_vec(), ..Call::default() };
+    let bad = PreparedRequest { body: b"{}".to_vec(), ..PreparedRequest::default() };
     let (bad, good) = tokio::join!(send(&seat, bad), send(&seat, call(1, "a", 1)));
     assert_eq!((bad.outcome.end.unwrap_err().kind, good.outcome.end.is_ok()), (FailureKind::Decode, true));
     assert_eq!(*seen.lock().unwrap(), [1]);
@@ -220,12 +220,12 @@ async fn a_thread_that_is_gone_keeps_nobody_waiting() {
 async fn users_leave_by_tokens_and_by_time() {
     let (host, _) = host(Duration::from_millis(5));
     let seat = seat(&host, Gather::Waiting(1), || false);
-    let by = |leave| Call { leave: Some(leave), ..call(0, "a", 1000) };
-    let tokens = send(&seat, by(Leave::Tokens(4))).await.outcome;
+    let by = |leave| PreparedRequest { cancel: Some(leave), ..call(0, "a", 1000) };
+    let tokens = send(&seat, by(ClientCancel::Tokens(4))).await.outcome;
     let failure = tokens.end.unwrap_err();
     assert_eq!((failure.kind, failure.at.as_str()), (FailureKind::Abandoned, "after 4 token events"));
     assert_eq!((tokens.timeline.tokens.len(), tokens.usage.output), (4, Some(4)));
-    let time = send(&seat, by(Leave::After(Nanos::from_millis(30)))).await.outcome;
+    let time = send(&seat, by(ClientCancel::After(Nanos::from_millis(30)))).await.outcome;
     assert_eq!(time.end.unwrap_err().kind, FailureKind::Abandoned);
     assert!(time.timeline.tokens.iter().all(|stamp| *stamp <= time.timeline.end) && time.timeline.tokens.len() < 1000);
     let slow = Adapter { total: Nanos::from_millis(30), ..seat };
@@ -319,7 +319,11 @@ mod bounds {
         assert_eq!((cut.end.unwrap().reason.as_str(), cut.usage.output, seat.session.cut()), ("length", Some(2), 1));
         assert!(send(&seat, call(1, &long, 2)).await.outcome.end.is_ok() && seat.session.cut() == 1);
         let body = json!({ "prompt": long, "max_tokens": 3, "ignore_eos": true });
-        let failure = send(&seat, Call { body: body.to_string().into_bytes(), ..Call::default() }).await.outcome.end.unwrap_err();
+        let failure = send(&seat, PreparedRequest { body: body.to_string().into_bytes(), ..PreparedRequest::default() })
+            .await
+            .outcome
+            .end
+            .unwrap_err();
         let why = "the prompt has 99998 tokens, the reply 3 (`ignore_eos`); the limit of the model is 100000 in total";
         assert_eq!(failure.message, why);
     }

@@ -5,13 +5,13 @@ use crate::chart::figure::{Entry, Figure, Mark, Panel, Side, Swatch};
 use crate::chart::pick::{PanelContent, columns, sample_sizes, small_multiples, subtitle};
 use crate::chart::style::{FAN, INK, QUANTILES, Stroke};
 use crate::format::millis;
-use llmscen_core::chart_data::Band;
 use llmscen_core::metric::Metric;
+use llmscen_core::report::QuantileBand;
 use llmscen_core::report::{CaseReport, Report, Series};
-use llmscen_core::stats::trend::line as fit;
+use llmscen_core::stats::trend::fit_line as fit;
 
 /// A quantile, its name, and the least number of gaps for which it differs from the maximum.
-type QuantileLine = (fn(&Band) -> f64, &'static str, u64);
+type QuantileLine = (fn(&QuantileBand) -> f64, &'static str, u64);
 const LINES: [QuantileLine; 3] = [(|band| band.p50, "p50", 1), (|band| band.p90, "p90", 10), (|band| band.p99, "p99", 100)];
 /// A chart needs at least this many output positions.
 const MIN_POSITIONS: usize = 4;
@@ -19,7 +19,7 @@ const MIN_POSITIONS: usize = 4;
 /// Inter-token latency by output position; None if responses are too short.
 pub fn itl_by_position(report: &Report) -> Option<Figure> {
     let (panels, remark) =
-        small_multiples(report, "ITL", |case| case.pictures.by_token.len() >= MIN_POSITIONS, |case, _| itl_picture(case));
+        small_multiples(report, "ITL", |case| case.chart_data.by_token.len() >= MIN_POSITIONS, |case, _| itl_picture(case));
     let scales = if panels.len() > 1 { "each panel has its own scale" } else { "" };
     let sizes = sample_sizes(report.cases.iter(), Metric::Itl);
     (!panels.is_empty()).then(|| Figure {
@@ -34,7 +34,7 @@ pub fn itl_by_position(report: &Report) -> Option<Figure> {
 }
 
 fn itl_picture(case: &CaseReport) -> Option<PanelContent> {
-    let bands = &case.pictures.by_token;
+    let bands = &case.chart_data.by_token;
     let line = |(value, _, least): &QuantileLine| -> Series {
         let enough = bands.iter().filter(|band| band.n >= *least);
         enough.map(|band| ((band.from + band.to) / 2.0, value(band))).collect()
@@ -82,13 +82,13 @@ pub fn ttft_by_prompt_length(report: &Report) -> Option<Figure> {
 }
 
 fn lengths_differ(case: &CaseReport) -> bool {
-    let lengths = || case.pictures.prefill.iter().map(|point| point.0).filter(|length| length.is_finite());
+    let lengths = || case.chart_data.prefill.iter().map(|point| point.0).filter(|length| length.is_finite());
     let (least, most) = (lengths().fold(f64::INFINITY, f64::min), lengths().fold(0.0, f64::max));
     least.is_finite() && most > least && most >= least * MIN_LENGTH_RATIO
 }
 
 fn ttft_picture(case: &CaseReport, panels: usize) -> Option<PanelContent> {
-    let all = &case.pictures.prefill;
+    let all = &case.chart_data.prefill;
     let step = all.len().div_ceil((MAX_DOTS / panels.max(1)).max(1)).max(1);
     let some: Series = all.iter().copied().step_by(step).collect();
     let (slope, start) = fit(all)?;
@@ -117,14 +117,14 @@ mod tests {
         let labels =
             |report: &Report| itl_by_position(report).unwrap().legend.into_iter().map(|entry| entry.label).collect::<Vec<_>>();
         assert_eq!(labels(&report), ["p50", "p90", "p99"]);
-        report.cases[0].pictures.by_token.iter_mut().for_each(|band| band.n = 99);
+        report.cases[0].chart_data.by_token.iter_mut().for_each(|band| band.n = 99);
         assert_eq!(labels(&report), ["p50", "p90"]);
     }
 
     #[test]
     fn short_responses_and_no_data_have_no_chart() {
         let mut report = sweep(1);
-        report.cases[0].pictures.by_token.truncate(3);
+        report.cases[0].chart_data.by_token.truncate(3);
         assert_eq!(itl_by_position(&report), None);
         assert_eq!(itl_by_position(&report_of(vec![no_data()], Default::default(), 3)), None);
         assert_eq!(itl_by_position(&sweep(100)).unwrap().panels.len(), 12);
@@ -133,7 +133,7 @@ mod tests {
     #[test]
     fn the_head_shows_the_slope() {
         let mut report = sweep(1);
-        report.cases[0].pictures.prefill = (1..=50).map(|k| (f64::from(k) * 100.0, 20.0 + f64::from(k) * 3.0)).collect();
+        report.cases[0].chart_data.prefill = (1..=50).map(|k| (f64::from(k) * 100.0, 20.0 + f64::from(k) * 3.0)).collect();
         let figure = ttft_by_prompt_length(&report).unwrap();
         assert_eq!(figure.panels[0].y.title, "ms · 30 ms per 1000 tokens");
         let Mark::Line(line, _) = &figure.panels[0].marks[1] else { panic!() };
@@ -143,7 +143,7 @@ mod tests {
     #[test]
     fn equal_prompts_have_no_chart() {
         let mut report = sweep(1);
-        report.cases[0].pictures.prefill = vec![(512.0, 20.0), (520.0, 30.0)];
+        report.cases[0].chart_data.prefill = vec![(512.0, 20.0), (520.0, 30.0)];
         assert_eq!(ttft_by_prompt_length(&report), None);
         assert_eq!(ttft_by_prompt_length(&report_of(vec![no_data()], Default::default(), 3)), None);
         assert_eq!(ttft_by_prompt_length(&sweep(100)).unwrap().panels.len(), 12);

@@ -94,7 +94,7 @@ const METRICS: [(Metric, &str); 4] = [(Metric::Ttft, "TTFT"), (Metric::Itl, "ITL
 /// The percentile plot of the latencies; None without data.
 pub fn percentile_plot(report: &Report) -> Option<Figure> {
     let (picked, found) =
-        select_cases(report, MAX_CASES, |case| METRICS.iter().any(|(metric, _)| case.pictures.spectra.contains_key(metric)));
+        select_cases(report, MAX_CASES, |case| METRICS.iter().any(|(metric, _)| case.chart_data.spectra.contains_key(metric)));
     let drawn: Vec<(Panel, Vec<Limit>)> =
         METRICS.iter().filter_map(|metric| percentile_panel(report, &picked, *metric)).collect();
     let limits = drawn.iter().flat_map(|(panel, limits)| limits.iter().map(|limit| format!("{} {}", panel.title, limit.label)));
@@ -118,7 +118,7 @@ fn tail_position(share: f64) -> f64 {
 }
 
 fn percentile_panel(report: &Report, picked: &[ShownCase], (metric, title): (Metric, &str)) -> Option<(Panel, Vec<Limit>)> {
-    let curves = || picked.iter().filter_map(|picked| Some((picked.case.pictures.spectra.get(&metric)?, picked.color)));
+    let curves = || picked.iter().filter_map(|picked| Some((picked.case.chart_data.spectra.get(&metric)?, picked.color)));
     let points = || curves().flat_map(|(points, _)| points.iter().copied());
     let last = points().map(|(share, _)| tail_position(share)).filter(|position| position.is_finite()).reduce(f64::max)?;
     let mut limits = limits(report, metric);

@@ -4,8 +4,8 @@ use crate::chart::axis::{Axis, TimeUnit};
 use crate::chart::figure::{Cell, Entry, Figure, Mark, Side, Swatch};
 use crate::chart::pick::{PanelContent, columns, sample_sizes, small_multiples, subtitle};
 use crate::chart::style::ramp;
-use llmscen_core::chart_data::Heat;
 use llmscen_core::metric::Metric;
+use llmscen_core::report::HeatMap;
 use llmscen_core::report::{CaseReport, Report};
 
 /// The most colors.
@@ -16,9 +16,9 @@ const MAX_LARGE_PANELS: usize = 2;
 /// The chart; None without data.
 pub fn figure(report: &Report) -> Option<Figure> {
     let has_map =
-        |case: &CaseReport| case.pictures.heat.as_ref().is_some_and(|heat| heat.counts.iter().flatten().any(|n| *n > 0));
+        |case: &CaseReport| case.chart_data.heat.as_ref().is_some_and(|heat| heat.counts.iter().flatten().any(|n| *n > 0));
     let max_count = |panels: usize| {
-        let counts = report.cases.iter().filter_map(|case| case.pictures.heat.as_ref()).map(|heat| pool_cells(heat, panels));
+        let counts = report.cases.iter().filter_map(|case| case.chart_data.heat.as_ref()).map(|heat| pool_cells(heat, panels));
         counts.flat_map(|heat| heat.counts.into_iter().flatten()).max().unwrap_or(1)
     };
     let found = report.cases.iter().filter(|case| has_map(case)).count();
@@ -38,7 +38,7 @@ pub fn figure(report: &Report) -> Option<Figure> {
 }
 
 fn heat_map(case: &CaseReport, panels: usize, edges: &[u32]) -> Option<PanelContent> {
-    let heat = pool_cells(case.pictures.heat.as_ref()?, panels);
+    let heat = pool_cells(case.chart_data.heat.as_ref()?, panels);
     let unit = TimeUnit::for_values(heat.levels.iter().copied());
     let levels: Vec<f64> = heat.levels.iter().map(|level| level * unit.factor).collect();
     // A logarithmic axis needs positive, finite levels.
@@ -86,7 +86,7 @@ fn shade_edges(most: u32) -> Vec<u32> {
 }
 
 /// Joins two by two cells if panels are small.
-fn pool_cells(heat: &Heat, panels: usize) -> Heat {
+fn pool_cells(heat: &HeatMap, panels: usize) -> HeatMap {
     if panels <= MAX_LARGE_PANELS {
         return heat.clone();
     }
@@ -100,7 +100,7 @@ fn pool_cells(heat: &Heat, panels: usize) -> Heat {
         (0..rows).step_by(2).map(|row| count(row) + if row + 1 < rows { count(row + 1) } else { 0 }).collect()
     };
     let counts = heat.counts.chunks(2).map(pooled).collect();
-    Heat { times: every_other(&heat.times), levels: every_other(&heat.levels), counts }
+    HeatMap { times: every_other(&heat.times), levels: every_other(&heat.levels), counts }
 }
 
 fn legend(edges: &[u32]) -> Vec<Entry> {
@@ -144,7 +144,7 @@ mod tests {
 
     #[test]
     fn small_panels_pool_cells_without_loss() {
-        let heat = Heat { times: vec![0.0, 1.0, 2.0, 3.0], levels: vec![1.0, 2.0, 4.0, 8.0], counts: vec![vec![1, 2, 3]; 3] };
+        let heat = HeatMap { times: vec![0.0, 1.0, 2.0, 3.0], levels: vec![1.0, 2.0, 4.0, 8.0], counts: vec![vec![1, 2, 3]; 3] };
         let pooled = pool_cells(&heat, 3);
         assert_eq!((pooled.times, pooled.levels), (vec![0.0, 2.0, 3.0], vec![1.0, 4.0, 8.0]));
         assert_eq!(pooled.counts, [[6, 6], [3, 3]]);

@@ -93,7 +93,7 @@ fn topics(search: &SearchReport) -> Vec<Topic<'_>> {
         unit: Unit::RequestsPerSecond,
         limit: None,
         // The rate of a probe that was stopped early is not comparable.
-        values: values(&|probe| probe.goodput.filter(|_| !probe.hopeless)),
+        values: values(&|probe| probe.goodput.filter(|_| !probe.futile)),
     });
     let limit = |index: usize| {
         let verdict = search.probes.first()?.verdicts.get(index)?;
@@ -137,12 +137,12 @@ fn panel(report: &Report, search: &SearchReport, topic: &Topic, x: Axis) -> Pane
     marks.push(Mark::Line(scaled(&latest_probes(topic), 1.0, factor), Stroke::solid(MUTED).thin()));
     for (kind, color) in probe_colors(search) {
         marks.push(Mark::Dots(
-            points(&|probe| !probe.hopeless && kind.is_none_or(|kind| probe_verdict(probe) == kind)),
+            points(&|probe| !probe.futile && kind.is_none_or(|kind| probe_verdict(probe) == kind)),
             color,
             3.5,
         ));
     }
-    marks.push(Mark::DiagonalCrosses(points(&|probe| probe.hopeless), ALARM));
+    marks.push(Mark::DiagonalCrosses(points(&|probe| probe.futile), ALARM));
     let [passing, failing] = boundary(search);
     let ends = [(passing, ProbeVerdict::Pass), (failing, ProbeVerdict::Fail)];
     let at_boundary = |probe: &ProbeReport| ends.contains(&(Some(probe.load), probe_verdict(probe)));
@@ -162,7 +162,7 @@ fn probe_colors(search: &SearchReport) -> Vec<(Option<ProbeVerdict>, plotters::s
 
 /// The latest complete probe of each load, by rising load.
 fn latest_probes(topic: &Topic) -> Series {
-    let complete = topic.values.iter().filter(|(probe, _)| !probe.hopeless);
+    let complete = topic.values.iter().filter(|(probe, _)| !probe.futile);
     let mut points: Series = complete.map(|(probe, value)| (probe.load, *value)).rev().collect();
     points.sort_by(|a, b| a.0.total_cmp(&b.0));
     points.dedup_by_key(|(load, _)| *load);
@@ -195,7 +195,7 @@ fn interval_mark(report: &Report, search: &SearchReport, x: &Axis) -> Option<Mar
 
 fn legend(report: &Report, searches: &[&SearchReport]) -> Vec<Entry> {
     let any = |is_kind: &dyn Fn(&ProbeReport) -> bool| searches.iter().any(|search| valid_probes(search).any(is_kind));
-    let has_verdict = |kind| any(&|probe| probe_verdict(probe) == kind && !probe.hopeless);
+    let has_verdict = |kind| any(&|probe| probe_verdict(probe) == kind && !probe.futile);
     let has_boundary = searches.iter().any(|search| boundary(search).iter().any(Option::is_some));
     let is_goodput = searches.iter().any(|search| search.spec.goal == Goal::Goodput);
     let results: Vec<f64> = searches.iter().filter_map(|search| found_load(report, search)).collect();
@@ -213,7 +213,7 @@ fn legend(report: &Report, searches: &[&SearchReport]) -> Vec<Entry> {
         (!is_goodput && has_verdict(ProbeVerdict::Pass), Entry::new("passed", Swatch::Dot(MAIN))),
         (!is_goodput && has_verdict(ProbeVerdict::Fail), Entry::new("failed", Swatch::Dot(ALARM))),
         (!is_goodput && has_verdict(ProbeVerdict::Inconclusive), Entry::new("inconclusive", Swatch::Dot(MUTED))),
-        (any(&|probe| probe.hopeless), Entry::new("failed, stopped early", Swatch::Cross(ALARM))),
+        (any(&|probe| probe.futile), Entry::new("failed, stopped early", Swatch::Cross(ALARM))),
         (has_boundary, Entry::new("boundary: highest passing and lowest failing load", Swatch::Ring(INK))),
         (
             searches.iter().any(|search| other_objectives(search).next().is_some()),

@@ -8,7 +8,7 @@ use crate::chart::style::{FRAME, INK, QUANTILES, Stroke};
 use crate::chart::sweep::{Group, Sweep};
 use llmscen_core::metric::Metric;
 use llmscen_core::report::{CaseReport, Report, Series};
-use llmscen_core::stats::knee::knee;
+use llmscen_core::stats::trend::knee;
 
 /// The quantiles drawn for one group; with several groups only the first.
 const SHARES: [(f64, &str); 3] = [(0.50, "p50"), (0.90, "p90"), (0.99, "p99")];

@@ -130,9 +130,9 @@ pub(super) fn single_run_warning(comparison: &Comparison) -> Option<String> {
 /// `REGRESSION`, `INVALID`, `INCONCLUSIVE` or `NO REGRESSION`.
 pub(super) fn verdict(comparison: &Comparison) -> &'static str {
     match () {
-        () if comparison.invalid() => "INVALID",
+        () if comparison.has_invalid_run() => "INVALID",
         () if comparison.count(Finding::Regression) > 0 => "REGRESSION",
-        () if comparison.open() => "INCONCLUSIVE",
+        () if comparison.is_incomplete() => "INCONCLUSIVE",
         () => "NO REGRESSION",
     }
 }

@@ -111,7 +111,8 @@ fn worst_verdict(case: &CaseReport) -> Option<Ruling> {
 /// Cases that only one side has.
 fn unmatched_cases(comparison: &Comparison) -> Vec<String> {
     let note = |side: &String| {
-        let ids: Vec<&str> = comparison.alone.iter().filter(|(label, _)| label == side).map(|(_, id)| id.as_str()).collect();
+        let ids: Vec<&str> =
+            comparison.unmatched_cases.iter().filter(|(label, _)| label == side).map(|(_, id)| id.as_str()).collect();
         let verb = if ids.len() == 1 { "exists" } else { "exist" };
         (!ids.is_empty()).then(|| format!("{} {verb} only in {side}: {}", counted(ids.len(), "case"), ids.join("  ")))
     };

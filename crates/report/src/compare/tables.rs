@@ -37,7 +37,7 @@ pub(super) fn runs(comparison: &Comparison) -> Table {
 
 fn run_emphasis(run: &Run) -> Emphasis {
     match run.report.verdict {
-        _ if run.unsound() => Emphasis::Invalid,
+        _ if run.is_invalid() => Emphasis::Invalid,
         RunVerdict::Pass => Emphasis::Pass,
         RunVerdict::Fail | RunVerdict::Error => Emphasis::Fail,
         RunVerdict::Inconclusive => Emphasis::Inconclusive,

@@ -71,7 +71,7 @@ fn markdown_begins_with_the_verdict_and_links_the_charts() {
 #[test]
 fn every_difference_is_noted() {
     let comparison = doubtful();
-    assert!(comparison.invalid());
+    assert!(comparison.has_invalid_run());
     let notes = notes(&comparison);
     for expected in [
         "B was interrupted; the comparison uses its results so far",

@@ -310,10 +310,10 @@ fn request_record(case: &Measured<'_>, row: &TimedRequest<'_>, start: u64) -> Va
 mod tests {
     use super::*;
     use crate::fixture::exports::texts;
-    use llmscen_core::export_format::Peer;
+    use llmscen_core::artifacts::ExportFormat;
 
     fn read(name: &str) -> String {
-        texts(Peer::Aiperf).into_iter().find(|(path, _)| *path == format!("concurrency=2/{name}")).unwrap().1
+        texts(ExportFormat::Aiperf).into_iter().find(|(path, _)| *path == format!("concurrency=2/{name}")).unwrap().1
     }
 
     #[test]

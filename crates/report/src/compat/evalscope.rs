@@ -212,10 +212,10 @@ fn percentiles(case: &Measured<'_>) -> Vec<Map<String, Value>> {
 mod tests {
     use super::*;
     use crate::fixture::exports::texts;
-    use llmscen_core::export_format::Peer;
+    use llmscen_core::artifacts::ExportFormat;
 
     fn read(name: &str) -> Value {
-        let files = texts(Peer::Evalscope);
+        let files = texts(ExportFormat::Evalscope);
         let (_, text) = files.iter().find(|(path, _)| path == &format!("org_m-7b/parallel_2_number_6/{name}")).unwrap();
         serde_json::from_str(text).unwrap()
     }

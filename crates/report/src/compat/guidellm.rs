@@ -10,8 +10,8 @@ use crate::compat::measured::SortedValues;
 use crate::compat::{Export, File, Measured};
 use llmscen_core::load::{Arrival, Shape};
 use llmscen_core::metric::Metric;
-use llmscen_core::target::Place;
-use llmscen_core::url_secrets::shown;
+use llmscen_core::target::TargetLocation;
+use llmscen_core::url_secrets::redact_url;
 use metrics::{Clock, NamedMetric, metrics, totals, totals_json};
 use requests::{requests, scheduler_state};
 use serde::Serialize;
@@ -108,10 +108,10 @@ fn scenario(case: &Measured<'_>) -> Value {
 }
 
 fn url(case: &Measured<'_>) -> String {
-    match &case.case.target.place {
-        Place::Url(url) => shown(url),
-        Place::Simulator { .. } => "simulator".to_owned(),
-        Place::Local(_) => "local".to_owned(),
+    match &case.case.target.location {
+        TargetLocation::Url(url) => redact_url(url),
+        TargetLocation::Simulator { .. } => "simulator".to_owned(),
+        TargetLocation::Local(_) => "local".to_owned(),
     }
 }
 
@@ -217,11 +217,11 @@ fn metrics_json(case: &Measured<'_>, metrics: &[NamedMetric]) -> Value {
 mod tests {
     use super::*;
     use crate::fixture::exports::texts;
-    use llmscen_core::export_format::Peer;
+    use llmscen_core::artifacts::ExportFormat;
 
     #[test]
     fn metrics_are_weighted_by_tokens_and_time() {
-        let [(name, text), _] = <[_; 2]>::try_from(texts(Peer::Guidellm)).unwrap();
+        let [(name, text), _] = <[_; 2]>::try_from(texts(ExportFormat::Guidellm)).unwrap();
         let report: Value = serde_json::from_str(&text).unwrap();
         let metrics = &report["benchmarks"][0]["metrics"];
         let of = |metric: &str, stat: &str| {
@@ -241,7 +241,7 @@ mod tests {
 
     #[test]
     fn the_table_has_three_lines_of_header() {
-        let [_, (name, text)] = <[_; 2]>::try_from(texts(Peer::Guidellm)).unwrap();
+        let [_, (name, text)] = <[_; 2]>::try_from(texts(ExportFormat::Guidellm)).unwrap();
         let mut reader = ::csv::ReaderBuilder::new().has_headers(false).from_reader(text.as_bytes());
         let lines: Vec<Vec<String>> = reader.records().map(|line| line.unwrap().iter().map(str::to_owned).collect()).collect();
         let cell = |head: [&str; 3]| {

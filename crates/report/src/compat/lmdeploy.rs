@@ -189,7 +189,7 @@ fn token_latencies(case: &Measured<'_>) -> Vec<f64> {
 #[cfg(test)]
 mod tests {
     use crate::fixture::exports::texts;
-    use llmscen_core::export_format::Peer;
+    use llmscen_core::artifacts::ExportFormat;
 
     #[test]
     fn every_generation_has_its_columns() {
@@ -223,6 +223,6 @@ mod tests {
                  2,6,2.000,120.000,0.070,5.000,25.000\r\n",
             ),
         ];
-        assert_eq!(texts(Peer::Lmdeploy), known.map(|(name, text)| (name.to_owned(), text.to_owned())));
+        assert_eq!(texts(ExportFormat::Lmdeploy), known.map(|(name, text)| (name.to_owned(), text.to_owned())));
     }
 }

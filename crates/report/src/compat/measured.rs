@@ -100,7 +100,7 @@ impl Measured<'_> {
 
     /// The arrival rate per second, if the load has a single one.
     pub(super) fn rate(&self) -> Option<f64> {
-        let open = !self.case.load.shape.closed() && !matches!(self.case.load.shape, Shape::Replay { .. });
+        let open = !self.case.load.shape.is_closed_loop() && !matches!(self.case.load.shape, Shape::Replay { .. });
         self.case.load.shape.size().0.filter(|_| open)
     }
 

@@ -223,14 +223,14 @@ fn max_in_flight(case: &Measured<'_>) -> u64 {
 mod tests {
     use super::*;
     use crate::fixture::exports::{case, files, rows, texts};
-    use llmscen_core::check::{Check, Confidence, NoData, Of, Op, RequestLimit, Subject};
-    use llmscen_core::export_format::Peer;
-    use llmscen_core::labels::Labels;
+    use llmscen_core::artifacts::ExportFormat;
+    use llmscen_core::check::{Check, Confidence, NoData, Op, RequestLimit, RequestSet, Subject};
     use llmscen_core::load::Shape;
+    use llmscen_core::plan::Labels;
 
     #[test]
     fn statistics_are_those_of_numpy() {
-        let [(name, text)] = <[_; 1]>::try_from(texts(Peer::Vllm)).unwrap();
+        let [(name, text)] = <[_; 1]>::try_from(texts(ExportFormat::Vllm)).unwrap();
         assert_eq!(name, "concurrency=2-infqps-concurrency2-m-7b-20260102-030405.json");
         let saved: Value = serde_json::from_str(&text).unwrap();
         let number = |key: &str| saved[key].as_f64().unwrap();
@@ -256,7 +256,7 @@ mod tests {
 
     #[test]
     fn lists_have_an_entry_per_request() {
-        let saved: Value = serde_json::from_str(&texts(Peer::Vllm)[0].1).unwrap();
+        let saved: Value = serde_json::from_str(&texts(ExportFormat::Vllm)[0].1).unwrap();
         assert_eq!(saved["output_lens"], json!([3, 4, 2, 0, 0, 1]));
         assert_eq!(saved["ttfts"], json!([0.05, 0.09, 0.04, null, null, 0.1]));
         assert_eq!(saved["itls"], json!([[0.02, 0.03], [0.02, 0.02, 0.06], [0.01], [], [], []]));
@@ -278,12 +278,12 @@ mod tests {
             limit: 0.5,
             confidence: Confidence::Point,
             when: Labels::default(),
-            of: Of::Ok,
+            of: RequestSet::Ok,
             no_data: NoData::Fail,
             relative: None,
             abort: None,
         });
-        let saved: Value = serde_json::from_slice(&files(Peer::Vllm, &limited, rows())[0].bytes).unwrap();
+        let saved: Value = serde_json::from_slice(&files(ExportFormat::Vllm, &limited, rows())[0].bytes).unwrap();
         // First tokens after 51, 91, 41 and 101 ms: two good ones in the 2 s until the last end.
         assert_eq!((&saved["request_goodput"], &saved["duration"]), (&json!(1.0), &json!(2.0)));
     }
@@ -291,7 +291,7 @@ mod tests {
     #[test]
     fn an_open_loop_is_named_by_its_rate() {
         let open = case(Shape::Open { rate: 8.0, arrival: Arrival::Constant });
-        let file = files(Peer::Vllm, &open, rows()).remove(0);
+        let file = files(ExportFormat::Vllm, &open, rows()).remove(0);
         assert_eq!(file.name, "concurrency=2-8.0qps-m-7b-20260102-030405.json");
         let saved: Value = serde_json::from_slice(&file.bytes).unwrap();
         assert_eq!(
@@ -303,7 +303,7 @@ mod tests {
     #[test]
     fn without_a_success_statistics_are_null() {
         let lost = rows().into_iter().filter(|row| row.end.is_err()).collect();
-        let file = files(Peer::Vllm, &case(Shape::Burst), lost).remove(0);
+        let file = files(ExportFormat::Vllm, &case(Shape::Burst), lost).remove(0);
         let saved: Value = serde_json::from_slice(&file.bytes).unwrap();
         assert_eq!((&saved["completed"], &saved["failed"], &saved["mean_ttft_ms"]), (&json!(0), &json!(2), &Value::Null));
     }

@@ -4,10 +4,10 @@ use crate::chart::sweep::{Group, Sweep};
 use crate::format::check_title;
 use crate::search::{found_load, label_prefix, probe_verdict, varied_key};
 use crate::table::Emphasis;
-use llmscen_core::chart_data::{Band, Bar, Heat};
 use llmscen_core::check::{Subject, Verdict};
 use llmscen_core::metric::{Metric, Scope, Stat};
 use llmscen_core::report::{CaseReport, Report, Series, Timelines};
+use llmscen_core::report::{HeatMap, QuantileBand, TimelineBar};
 use llmscen_core::search::SearchReport;
 use llmscen_core::signal::Signal;
 use llmscen_core::units::Unit;
@@ -86,7 +86,7 @@ fn search(report: &Report, search: &SearchReport) -> Value {
         let observed: Vec<Option<f64>> = probes.iter().map(|probe| finite(probe.verdicts.get(index)?.observed)).collect();
         json!({ "label": check_title(&verdict.check), "unit": verdict.check.subject.unit().symbol(), "limit": verdict.check.limit, "observed": observed })
     };
-    let goodput: Vec<Option<f64>> = probes.iter().map(|probe| finite(probe.goodput.filter(|_| !probe.hopeless))).collect();
+    let goodput: Vec<Option<f64>> = probes.iter().map(|probe| finite(probe.goodput.filter(|_| !probe.futile))).collect();
     let (low, high) = search.finding.interval;
     json!({
         "label": label_prefix(search),
@@ -113,7 +113,7 @@ const DIGITS: i32 = 5;
 /// The series of a case; `cases`: the number of cases on the page. An empty series is null.
 pub fn series(case: &CaseReport, cases: usize) -> Value {
     let max_points = (POINTS_OF_ALL_CASES / cases.max(1)).clamp(MIN_POINTS, MAX_POINTS);
-    let pictures = &case.pictures;
+    let pictures = &case.chart_data;
     json!({
         "time": time(&case.timelines, max_points),
         "telemetry": telemetry_lines(case, max_points / 2),
@@ -250,12 +250,12 @@ fn quantile_limit(verdict: &Verdict, limited: Metric) -> Option<Value> {
     }
 }
 
-fn heat(heat: &Heat) -> Value {
+fn heat(heat: &HeatMap) -> Value {
     json!({ "times": numbers(heat.times.iter().copied()), "levels": numbers(heat.levels.iter().copied()), "counts": heat.counts })
 }
 
-fn by_token(bands: &[Band]) -> Value {
-    let column = |value: fn(&Band) -> f64| numbers(bands.iter().map(value));
+fn by_token(bands: &[QuantileBand]) -> Value {
+    let column = |value: fn(&QuantileBand) -> f64| numbers(bands.iter().map(value));
     json!({
         "from": column(|band| band.from), "to": column(|band| band.to), "n": bands.iter().map(|band| band.n).collect::<Vec<_>>(),
         "p50": column(|band| band.p50), "p90": column(|band| band.p90), "p99": column(|band| band.p99),
@@ -263,8 +263,8 @@ fn by_token(bands: &[Band]) -> Value {
 }
 
 /// Columns: sequence number, turn, scheduled send time, sent, first token, end, failure.
-fn waterfall(bars: &[Bar]) -> Value {
-    let optional = |value: fn(&Bar) -> Option<f64>| bars.iter().map(|bar| value(bar).map(rounded)).collect::<Vec<_>>();
+fn waterfall(bars: &[TimelineBar]) -> Value {
+    let optional = |value: fn(&TimelineBar) -> Option<f64>| bars.iter().map(|bar| value(bar).map(rounded)).collect::<Vec<_>>();
     json!([
         bars.iter().map(|bar| bar.seq).collect::<Vec<_>>(),
         bars.iter().map(|bar| bar.turn).collect::<Vec<_>>(),

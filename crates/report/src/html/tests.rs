@@ -1,10 +1,10 @@
 use super::*;
 use crate::fixture;
 use crate::fixture::{failing, grid, no_data, report_of, searched, sweep};
-use llmscen_core::chart_data::{Band, Bar, Heat, Pictures};
 use llmscen_core::metric::Metric;
 use llmscen_core::outcome::FailureKind;
 use llmscen_core::report::{CaseReport, FailureExample, GroupReport, RunVerdict};
+use llmscen_core::report::{ChartData, HeatMap, QuantileBand, TimelineBar};
 
 const PLAN: &str = "version: 1\nname: chat\ntarget: { url: \"http://127.0.0.1:8000\", api_key: ${KEY} }\n";
 const ATTACK: &str = "</script><script>alert(1)</script><!-- <img src=x onerror=alert(2)> \" ' & \u{2028} --> </pre></title>";
@@ -24,7 +24,7 @@ fn case_with_all_charts(users: u32) -> CaseReport {
         let (scheduled, first_ms) = ttft[index];
         let failure = (index % 23 == 7).then_some(FailureKind::Truncated);
         let (sent, first) = (scheduled + 0.05 * (index % 7) as f64, scheduled + first_ms / 1e3 + 0.3);
-        Bar {
+        TimelineBar {
             seq: index as u64,
             turn: 0,
             intended: scheduled,
@@ -36,11 +36,11 @@ fn case_with_all_charts(users: u32) -> CaseReport {
     };
     let band = |step: usize| {
         let from = (step * 8 + 2) as f64;
-        Band { from, to: from + 7.0, n: 1900, p50: 9.0 + from / 40.0, p90: 12.0 + from / 30.0, p99: 19.0 + from / 20.0 }
+        QuantileBand { from, to: from + 7.0, n: 1900, p50: 9.0 + from / 40.0, p90: 12.0 + from / 30.0, p99: 19.0 + from / 20.0 }
     };
-    case.pictures = Pictures {
+    case.chart_data = ChartData {
         spectra: [(Metric::Ttft, spectrum)].into(),
-        heat: Some(Heat {
+        heat: Some(HeatMap {
             times: (0..=40).map(|k| end * f64::from(k) / 40.0).collect(),
             levels: (0..=20).map(|k| 10f64.powf(1.0 + f64::from(k) / 8.0)).collect(),
             counts: (0..40).map(cells).collect(),

@@ -30,9 +30,9 @@ fn local_case() -> CaseReport {
         memory_reserved: Some(300 << 20),
         ..Batch::default()
     };
-    let part = LocalPart { loaded, batches: vec![batch], memory_peak: 200 << 20, ..LocalPart::default() };
+    let part = LocalRound { loaded, batches: vec![batch], memory_peak: 200 << 20, ..LocalRound::default() };
     let speed =
-        SpeedRow { prompt_tokens: 96, ok: 2, tokens_per_second: Some(61.234), memory: Some(1_500_000_000), of_device: false };
+        SpeedRow { prompt_tokens: 96, ok: 2, tokens_per_second: Some(61.234), memory: Some(1_500_000_000), device_memory: false };
     CaseReport { local: vec![part], speed: vec![speed], ..case(2) }
 }
 

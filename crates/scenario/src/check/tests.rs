@@ -2,9 +2,9 @@
 
 use super::*;
 use llmscen_core::baseline::Relative;
-use llmscen_core::check::{Check, Confidence, NoData, Of};
-use llmscen_core::labels::Labels;
+use llmscen_core::check::{Check, Confidence, NoData, RequestSet};
 use llmscen_core::metric::Stat;
+use llmscen_core::plan::Labels;
 use llmscen_core::signal::Signal;
 use llmscen_core::units::Unit;
 use proptest::prelude::*;
@@ -18,7 +18,7 @@ fn check(assertion: Assertion) -> Check {
         relative: assertion.relative.map(|(to, factor)| Relative { to, factor, known: None }),
         confidence: Confidence::Point,
         when: Labels::default(),
-        of: Of::Ok,
+        of: RequestSet::Ok,
         no_data: NoData::Fail,
         abort: None,
     }
@@ -66,10 +66,10 @@ fn tags_and_goodput_are_parsed() {
 #[test]
 fn relative_limits_are_parsed() {
     for (text, relative) in [
-        ("ttft.p95 <= 1.10 * baseline", (Against::Baseline, 1.1)),
-        ("ttft.p95 <= baseline", (Against::Baseline, 1.0)),
-        ("output_tps>=0.95*reference", (Against::Reference, 0.95)),
-        ("goodput(ttft < 500ms) >= 0.98 * baseline", (Against::Baseline, 0.98)),
+        ("ttft.p95 <= 1.10 * baseline", (ReferenceKind::Baseline, 1.1)),
+        ("ttft.p95 <= baseline", (ReferenceKind::Baseline, 1.0)),
+        ("output_tps>=0.95*reference", (ReferenceKind::Reference, 0.95)),
+        ("goodput(ttft < 500ms) >= 0.98 * baseline", (ReferenceKind::Baseline, 0.98)),
     ] {
         assert_eq!(parse(text).map(|found| (found.relative, found.limit)), Ok((Some(relative), 0.0)), "{text}");
     }
@@ -186,7 +186,7 @@ fn assertions() -> impl Strategy<Value = Assertion> {
     let relative = relative.prop_map(|(assertion, hundredths, up)| Assertion {
         op: if up { Op::AtLeast } else { Op::Less },
         limit: 0.0,
-        relative: Some((if up { Against::Reference } else { Against::Baseline }, f64::from(hundredths) / 100.0)),
+        relative: Some((if up { ReferenceKind::Reference } else { ReferenceKind::Baseline }, f64::from(hundredths) / 100.0)),
         ..assertion
     });
     prop_oneof![plain, goodput, signal, relative]

@@ -3,7 +3,7 @@
 //! does not support: the server rejects it, and nothing is lost silently.
 
 use llmscen_core::api::Api;
-use llmscen_core::prompt::Prompt;
+use llmscen_core::dataset::Prompt;
 use serde_json::{Map, Value, json};
 use std::borrow::Cow;
 

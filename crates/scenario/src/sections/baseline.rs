@@ -6,10 +6,12 @@ use crate::suggest::{list, nearest};
 use crate::tree::{Data, Node, Span};
 use crate::values::{expect, object_schema};
 use crate::{source, validate};
-use llmscen_core::baseline::{BASELINE_SCHEMA, Baseline, BaselineCase, Figure, Known, LEVELS, SINGLE_SCHEMA, SPREAD, Spread};
+use llmscen_core::baseline::{
+    BASELINE_SCHEMA, Baseline, BaselineCase, Figure, LEVELS, MIN_RUNS_FOR_SPREAD, ReferenceValue, SINGLE_SCHEMA, Spread,
+};
 use llmscen_core::check::{Check, Confidence, Subject};
-use llmscen_core::labels::Labels;
 use llmscen_core::metric::Metric;
+use llmscen_core::plan::Labels;
 use llmscen_core::plan::{BaselineFile, Case};
 use llmscen_core::stats::comparison::Group;
 use llmscen_core::stats::share;
@@ -138,7 +140,7 @@ fn parse(text: &str) -> Result<Baseline, String> {
     match value.get("schema").and_then(|schema| schema.as_str()) {
         Some(BASELINE_SCHEMA | SINGLE_SCHEMA) => {
             let baseline: Baseline = serde_json::from_value(value).map_err(|why| why.to_string())?;
-            baseline.flaw().map_or(Ok(baseline), Err)
+            baseline.find_inconsistency().map_or(Ok(baseline), Err)
         }
         Some(schema) if schema.starts_with("llmscen/results/") => {
             Err("results have no confidence intervals; name their run folder, or create a baseline from it".to_owned())
@@ -151,7 +153,7 @@ fn parse(text: &str) -> Result<Baseline, String> {
 /// Warns if the baseline was recorded with other targets, requests, data or loads.
 pub(crate) fn compare(ground: &BaselineState, resolved: &str, review: &mut Review) {
     let BaselineState::Loaded(baseline, at) = ground else { return };
-    if let Some(what) = baseline.other_plan(&crate::settings(resolved)) {
+    if let Some(what) = baseline.describe_plan_differences(&crate::settings(resolved)) {
         review.warn(*at, format!("the baseline was recorded with a different scenario: {what}"));
     }
 }
@@ -166,7 +168,13 @@ fn counts_drain(case: &BaselineCase, check: &Check) -> bool {
 }
 
 /// The baseline's value for a check of a case; `place` is the span of the limit. Reports a missing value.
-pub(crate) fn find_value(baseline: &Baseline, check: &Check, case: &Case, limit_at: Span, review: &mut Review) -> Option<Known> {
+pub(crate) fn find_value(
+    baseline: &Baseline,
+    check: &Check,
+    case: &Case,
+    limit_at: Span,
+    review: &mut Review,
+) -> Option<ReferenceValue> {
     let same = |labels: &Labels| case.labels.0.len() == labels.0.len() && case.labels.covers(labels);
     let labels = |case: &BaselineCase| Labels(case.labels.clone().into_iter().collect());
     let Some(base_case) = baseline.cases.iter().find(|base_case| same(&labels(base_case))) else {
@@ -189,7 +197,7 @@ pub(crate) fn find_value(baseline: &Baseline, check: &Check, case: &Case, limit_
         let message = format!("`{name}` of the baseline includes the drain, which throughputs exclude now");
         review.warn(limit_at, format!("{message}; refresh it: `llmscen baseline update RUN_DIR`"));
     }
-    let Confidence::Level(level) = check.confidence else { return Some(figure.known(None)) };
+    let Confidence::Level(level) = check.confidence else { return Some(figure.reference_value(None)) };
     let Some(index) = baseline.level(level) else {
         let most = baseline.confidences.last().copied().unwrap_or(LEVELS[0]);
         let mistake = Mistake::new(
@@ -200,38 +208,38 @@ pub(crate) fn find_value(baseline: &Baseline, check: &Check, case: &Case, limit_
         review.push(mistake.help(format!("Its highest confidence level is {most}.")));
         return None;
     };
-    Some(spread_of_runs(figure, check, level).unwrap_or_else(|| figure.known(Some(index))))
+    Some(spread_of_runs(figure, check, level).unwrap_or_else(|| figure.reference_value(Some(index))))
 }
 
 /// The value with the spread between runs. None where there are too few runs, or a value of 0, which has no logarithm.
-fn spread_of_runs(figure: &Figure, check: &Check, level: f64) -> Option<Known> {
+fn spread_of_runs(figure: &Figure, check: &Check, level: f64) -> Option<ReferenceValue> {
     let values: Vec<f64> = figure.runs.iter().copied().flatten().collect();
-    if values.len() < SPREAD {
+    if values.len() < MIN_RUNS_FOR_SPREAD {
         return None;
     }
     let runs = values.len() as u32;
     if matches!(check.subject, Subject::Goodput(_) | Subject::Metric { metric: Metric::ErrorRate, .. }) {
-        let group = Group::of(&values)?;
+        let group = Group::from_values(&values)?;
         // Bounds of a share from the number of requests of one run, at the mean of all runs.
         let n = figure.n as f64;
         let low = share::lower(group.mean * n, n, level);
         let high = share::upper(group.mean * n, n, level);
         let low = Some(low.min(group.mean));
         let high = Some(high.max(group.mean));
-        return Some(Known {
+        return Some(ReferenceValue {
             value: group.mean,
             low,
             high,
             n: Some(figure.n),
-            spread: Some(Spread { runs, reach: group.reach(level)? }),
+            spread: Some(Spread { runs, reach: group.prediction_half_width(level)? }),
         });
     }
     let logs: Vec<f64> = values.iter().filter(|value| **value > 0.0).map(|value| value.ln()).collect();
-    let group = Group::of(&logs).filter(|group| group.n == values.len())?;
-    let reach = group.reach(level)?;
+    let group = Group::from_values(&logs).filter(|group| group.n == values.len())?;
+    let reach = group.prediction_half_width(level)?;
     let of = |log: f64| Some(log.exp());
     let value = group.mean.exp();
     let low = of(group.mean - reach);
     let high = of(group.mean + reach);
-    Some(Known { value, low, high, n: Some(figure.n), spread: Some(Spread { runs, reach }) })
+    Some(ReferenceValue { value, low, high, n: Some(figure.n), spread: Some(Spread { runs, reach }) })
 }

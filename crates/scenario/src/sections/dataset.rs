@@ -140,7 +140,7 @@ pub(crate) fn decode(draft: &Draft<'_>, review: &mut Review) -> Option<DatasetSp
     }
     Some(DatasetSpec {
         path: match kind.as_ref() {
-            "command" => decode_command(draft, review).map(|command| command.shown()),
+            "command" => decode_command(draft, review).map(|command| command.display()),
             _ => draft.file("dataset.path", review),
         },
         tokenizer: decode_tokenizer(draft, review),
@@ -162,7 +162,7 @@ pub(crate) fn decode(draft: &Draft<'_>, review: &mut Review) -> Option<DatasetSp
         cache_seed: draft.read("cache_seed", seed).map(Seed),
         shape: decode_shape(draft, review),
         turns: decode_turns(draft),
-        ..DatasetSpec::of(decode_source(draft, &kind, review)?)
+        ..DatasetSpec::new(decode_source(draft, &kind, review)?)
     })
 }
 
@@ -170,7 +170,7 @@ fn decode_command(draft: &Draft<'_>, review: &mut Review) -> Option<CommandSpec>
     let words = draft.get("dataset.command").and_then(command)?;
     Some(CommandSpec {
         secrets: command_secrets(draft, &words),
-        words,
+        argv: words,
         cwd: draft.file("dataset.cwd", review)?,
         env: command_environment(draft),
         timeout: draft.read("dataset.timeout", duration)?,

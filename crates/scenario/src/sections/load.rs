@@ -93,7 +93,7 @@ pub(crate) static LOAD: Block = Block {
 pub(crate) fn decode(draft: &Draft<'_>, review: &mut Review) -> Option<(Load, Option<TraceFile>)> {
     let (shape, fixed) = decode_shape(draft, review)?;
     let users = shape.users().filter(|_| shape.end().is_none());
-    let because = if shape.closed() { "stages have no single concurrency" } else { "an open loop has no concurrency" };
+    let because = if shape.is_closed_loop() { "stages have no single concurrency" } else { "an open loop has no concurrency" };
     let requests = if draft.entry("load.static").is_some() { None } else { counted_entry(draft).map(|entry| &entry.value) };
     for node in requests.into_iter().chain(draft.get("load.warmup")) {
         if users.is_none() && matches!(times(node), Some(Times::Concurrency(_))) {
@@ -337,10 +337,10 @@ fn check_stages(draft: &Draft<'_>, load: &Load, review: &mut Review) {
                 Mistake::new(draft.key_span("load.warmup"), "the warm-up is as long as the stages", "leaves nothing to measure");
             review.push(mistake.help("The warm-up is the first part of the stages, which is not measured."));
         }
-        let cut = load.until(Some(span)).unwrap_or(end);
+        let cut = load.sending_end(Some(span)).unwrap_or(end);
         warn_cut_off(draft, load, cut, review);
     } else if load.warmup == Warmup::Requests(0) {
-        warn_cut_off(draft, load, load.lasts().unwrap_or(end), review);
+        warn_cut_off(draft, load, load.sending_duration().unwrap_or(end), review);
     }
 }
 

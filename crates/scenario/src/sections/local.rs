@@ -9,7 +9,7 @@ use crate::values::target::models;
 use llmscen_core::api::Api;
 use llmscen_core::local::{Device, Dtype, Local};
 use llmscen_core::model_hub;
-use llmscen_core::target::{ModelShare, Place};
+use llmscen_core::target::{ModelShare, TargetLocation};
 use std::path::{Path, PathBuf};
 
 const DEVICE: Kind = Kind::Choice(
@@ -127,7 +127,7 @@ pub(crate) fn check_extra(draft: &Draft<'_>, api: Api, review: &mut Review) {
 }
 
 /// How the model runs. Reports features that this build lacks.
-pub(crate) fn decode_place(draft: &Draft<'_>, review: &mut Review) -> Option<Place> {
+pub(crate) fn decode_place(draft: &Draft<'_>, review: &mut Review) -> Option<TargetLocation> {
     let at = draft.get("target.api")?.at;
     if !cfg!(feature = "local") {
         let mistake = Mistake::new(at, "this llmscen was built without local models", "not in this build");
@@ -150,7 +150,7 @@ pub(crate) fn decode_place(draft: &Draft<'_>, review: &mut Review) -> Option<Pla
         review.push(mistake.help(format!("Build it with `--features {feature}`, or use `device: cpu`.")));
     }
     warn_of_threads(draft, review);
-    Some(Place::Local(Local {
+    Some(TargetLocation::Local(Local {
         device,
         index: draft.count("target.local.index")?,
         dtype: match draft.text("target.local.dtype")?.as_ref() {

@@ -11,7 +11,7 @@ use crate::values::load::{RATE, Rate, rate};
 use crate::values::text::NAME;
 use crate::{defaults, tree};
 use llmscen_core::api::Api;
-use llmscen_core::mix::{Entry, Pull};
+use llmscen_core::mix::{EntryLoad, MixEntry};
 use std::collections::BTreeSet;
 
 pub(crate) static MIX: Block = Block {
@@ -78,7 +78,7 @@ pub(crate) fn normalize(root: &mut Node, swept: &dyn Fn(&str) -> bool) {
 }
 
 /// The entries of a case; empty without a mix. Reports contradictions; None where there is an error.
-pub(crate) fn decode(draft: &Draft<'_>, review: &mut Review) -> Option<Vec<Entry>> {
+pub(crate) fn decode(draft: &Draft<'_>, review: &mut Review) -> Option<Vec<MixEntry>> {
     let Some(mix) = draft.entry("mix") else { return Some(Vec::new()) };
     let items = mix.value.items();
     let before = review.count();
@@ -89,8 +89,8 @@ pub(crate) fn decode(draft: &Draft<'_>, review: &mut Review) -> Option<Vec<Entry
     check_names(items, review);
     check_weights(items, review);
     warn_unused_dataset(draft, review);
-    let entries: Vec<Option<Entry>> = items.iter().map(|item| decode_entry(draft, item, review)).collect();
-    let entries: Option<Vec<Entry>> = entries.into_iter().collect();
+    let entries: Vec<Option<MixEntry>> = items.iter().map(|item| decode_entry(draft, item, review)).collect();
+    let entries: Option<Vec<MixEntry>> = entries.into_iter().collect();
     (review.count() == before).then_some(entries).flatten().inspect(|entries| check_streams(draft, entries, review))
 }
 
@@ -172,7 +172,7 @@ pub(crate) fn check_axes(root: &Node, axes: &BTreeSet<String>, review: &mut Revi
 }
 
 /// Decodes an entry, which inherits from the scenario.
-fn decode_entry(draft: &Draft<'_>, item: &Node, review: &mut Review) -> Option<Entry> {
+fn decode_entry(draft: &Draft<'_>, item: &Node, review: &mut Review) -> Option<MixEntry> {
     let name = item.get("name")?.string()?;
     if item.get("dataset").or(draft.get("dataset.kind")).is_none() {
         let mistake = Mistake::new(item.get("name")?.at, format!("`{name}` has no dataset"), "needs a dataset");
@@ -192,10 +192,10 @@ fn decode_entry(draft: &Draft<'_>, item: &Node, review: &mut Review) -> Option<E
     rules::check(&line, "request", true, review);
     let request = request::decode(&line, review);
     let pull = match per_second(item) {
-        Some(rate) => Pull::Rate(rate),
-        None => Pull::Weight(item.get("weight").and_then(Node::number)?),
+        Some(rate) => EntryLoad::Rate(rate),
+        None => EntryLoad::Weight(item.get("weight").and_then(Node::number)?),
     };
-    Some(Entry { name, pull, request: request?, dataset: dataset? })
+    Some(MixEntry { name, load: pull, request: request?, dataset: dataset? })
 }
 
 /// The scenario with this entry alone.
@@ -214,7 +214,7 @@ fn scenario_of_entry(draft: &Draft<'_>, item: &Node) -> Node {
 }
 
 /// Reports entries that differ in `stream` where the protocol's path depends on it.
-fn check_streams(draft: &Draft<'_>, entries: &[Entry], review: &mut Review) {
+fn check_streams(draft: &Draft<'_>, entries: &[MixEntry], review: &mut Review) {
     let differs_by_stream = |api: &Api| api.path(true) != api.path(false);
     let Some(api) = draft.api().filter(differs_by_stream) else { return };
     let mut streams = entries.iter().map(|entry| entry.request.stream);

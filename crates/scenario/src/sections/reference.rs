@@ -6,10 +6,10 @@ use crate::schema_table::Leaf;
 use crate::suggest::{list, meant_or, nearest};
 use crate::tree::{Data, Entry, Node, Span};
 use crate::values::expect;
-use llmscen_core::baseline::Known;
+use llmscen_core::baseline::ReferenceValue;
 use llmscen_core::check::{Check, Confidence, Subject};
-use llmscen_core::labels::Labels;
 use llmscen_core::plan::Case;
+use llmscen_core::plan::Labels;
 use llmscen_core::stats::distributions::score;
 use std::collections::BTreeSet;
 
@@ -145,7 +145,7 @@ pub(crate) fn check_axes(root: &Node, swept_paths: &BTreeSet<String>, review: &m
 }
 
 /// The reference's value for a check of a case; `place` is the span of the limit. Reports a missing value.
-pub(crate) fn find_value(root: &Node, check: &Check, case: &Case, limit_at: Span, review: &mut Review) -> Option<Known> {
+pub(crate) fn find_value(root: &Node, check: &Check, case: &Case, limit_at: Span, review: &mut Review) -> Option<ReferenceValue> {
     let table = root.get("reference")?;
     let name = check.subject.to_string();
     let same = |entry: &&Entry| parse_subject(&entry.key).is_ok_and(|subject| subject == check.subject);
@@ -164,7 +164,7 @@ pub(crate) fn find_value(root: &Node, check: &Check, case: &Case, limit_at: Span
         (None, Some(sd), Some(level)) => ((stated.value - score(level) * sd).max(0.0), stated.value + score(level) * sd),
         _ => (stated.value, stated.value),
     };
-    Some(Known { value: stated.value, low: Some(low), high: Some(high), n: None, spread: None })
+    Some(ReferenceValue { value: stated.value, low: Some(low), high: Some(high), n: None, spread: None })
 }
 
 /// The value with the most labels that match the case.

@@ -3,11 +3,11 @@
 use crate::schema_table::{Block, Kind, field};
 use crate::sections::Draft;
 use crate::tree::Node;
+use llmscen_core::artifacts::ExportFormat;
 use llmscen_core::artifacts::{Bodies, Store};
-use llmscen_core::export_format::Peer;
+use llmscen_core::artifacts::{Mlflow, Trackers, UploadFiles, Wandb, WandbMode};
 use llmscen_core::plan::{Format, ReportSpec};
 use llmscen_core::target::Secret;
-use llmscen_core::track::{Files, Mlflow, Track, Wandb, WandbMode};
 
 const FORMATS: [(&str, Format); 7] = [
     ("md", Format::Md),
@@ -100,8 +100,10 @@ pub(crate) fn decode(draft: &Draft<'_>) -> Option<ReportSpec> {
         store.push(Store::Sqlite);
     }
     let named = draft.items_at("report.compat");
-    let compat =
-        Peer::ALL.into_iter().filter(|peer| named.iter().any(|item| item.text().as_deref() == Some(peer.name()))).collect();
+    let compat = ExportFormat::ALL
+        .into_iter()
+        .filter(|peer| named.iter().any(|item| item.text().as_deref() == Some(peer.name())))
+        .collect();
     Some(ReportSpec {
         formats: decode_words(draft, "report.formats", &FORMATS)?,
         dir: draft.string("report.dir")?,
@@ -181,8 +183,8 @@ static WANDB: Block = Block {
     ],
 };
 
-pub(crate) fn decode_track(draft: &Draft<'_>, name: &str) -> Track {
-    Track { mlflow: decode_mlflow(draft, name), wandb: decode_wandb(draft) }
+pub(crate) fn decode_track(draft: &Draft<'_>, name: &str) -> Trackers {
+    Trackers { mlflow: decode_mlflow(draft, name), wandb: decode_wandb(draft) }
 }
 
 fn decode_mlflow(draft: &Draft<'_>, name: &str) -> Option<Mlflow> {
@@ -212,11 +214,11 @@ fn decode_wandb(draft: &Draft<'_>) -> Option<Wandb> {
     })
 }
 
-fn decode_files(draft: &Draft<'_>, path: &str) -> Files {
+fn decode_files(draft: &Draft<'_>, path: &str) -> UploadFiles {
     match draft.text(path).as_deref() {
-        Some("none") => Files::Nothing,
-        Some("all") => Files::All,
-        _ => Files::Reports,
+        Some("none") => UploadFiles::Nothing,
+        Some("all") => UploadFiles::All,
+        _ => UploadFiles::Reports,
     }
 }
 

@@ -15,7 +15,7 @@ use crate::values::target::{CAUSES, causes};
 use crate::values::text::{FLAG_OR_COUNT, TEXTS};
 use crate::values::time::{SPAN, WAIT, duration, wait};
 use llmscen_core::api::Api;
-use llmscen_core::request::{Cancel, Departure, Extract, ExtractUsage, Framing, RequestSpec, Retry};
+use llmscen_core::request::{Cancel, CancelWhen, Extract, ExtractUsage, Framing, RequestSpec, Retry};
 use serde_json::{Map, Value};
 use std::collections::BTreeSet;
 
@@ -234,7 +234,7 @@ pub(crate) fn check_protocol(draft: &Draft<'_>, api: Api, template: Option<&Node
 
 /// Whether the protocol has a field. Custom bodies only have `max_tokens`, which is drawn here.
 fn supports_field(api: Api, field: &str) -> bool {
-    api.place(field).is_some() || api == Api::Custom && field == "max_tokens"
+    api.body_path(field).is_some() || api == Api::Custom && field == "max_tokens"
 }
 
 fn unsupported_field(api: Api, field: &str, at: Span) -> Mistake {
@@ -409,8 +409,8 @@ pub(super) fn decode_retry(draft: &Draft<'_>, review: &mut Review) -> Option<Ret
 fn decode_cancel(draft: &Draft<'_>, review: &mut Review) -> Option<Cancel> {
     check_complete(draft, "request.cancel", "share", review)?;
     let when = match (draft.get("request.cancel.after"), draft.get("request.cancel.tokens")) {
-        (Some(after), None) => Departure::After(wait(after)?),
-        (None, Some(tokens)) => Departure::Tokens(quantity(tokens)?),
+        (Some(after), None) => CancelWhen::After(wait(after)?),
+        (None, Some(tokens)) => CancelWhen::Tokens(quantity(tokens)?),
         _ => return None,
     };
     Some(Cancel { share: draft.read("request.cancel.share", share)?, when })

@@ -86,7 +86,7 @@ pub(crate) fn decode(root: &Node, axes: &BTreeSet<String>, review: &mut Review) 
         vary: path,
         low: ends.0,
         high: ends.1,
-        whole: is_whole,
+        integer: is_whole,
         precision: share(&precision.value)?,
         confirm: root.get("search.confirm").and_then(Node::integer).and_then(|n| u32::try_from(n).ok())?,
         goal: if root.get("search.goal")?.text()? == "goodput" { Goal::Goodput } else { Goal::Slo },

@@ -10,8 +10,8 @@ use crate::tree::Node;
 use crate::values::time::{SPAN, duration};
 pub(crate) use command::{ARGUMENT, COMMAND, command, normalize};
 use llmscen_core::plan::Case;
-use llmscen_core::server::{ManagedServer, Readiness};
-use llmscen_core::target::{ModelShare, Place, Secret};
+use llmscen_core::target::{ManagedServer, Readiness};
+use llmscen_core::target::{ModelShare, Secret, TargetLocation};
 use llmscen_core::telemetry::Scrape;
 use llmscen_core::units::Nanos;
 use std::collections::BTreeSet;
@@ -84,7 +84,7 @@ const SERVER_PATH: &str = "target.server";
 /// The managed server, and the metrics endpoint of its preset. None where there is no server, or an error.
 pub(crate) fn decode(
     draft: &Draft<'_>,
-    place: Option<&Place>,
+    place: Option<&TargetLocation>,
     models: Option<&[ModelShare]>,
     review: &mut Review,
 ) -> (Option<ManagedServer>, Option<Scrape>) {
@@ -92,8 +92,8 @@ pub(crate) fn decode(
         return (None, None);
     }
     let url = match place {
-        Some(Place::Url(url)) => url,
-        None | Some(Place::Simulator { .. } | Place::Local(_)) => return (None, None),
+        Some(TargetLocation::Url(url)) => url,
+        None | Some(TargetLocation::Simulator { .. } | TargetLocation::Local(_)) => return (None, None),
     };
     let preset = draft.text("target.server.preset").and_then(|name| PRESETS.iter().find(|preset| preset.name == name));
     let (root, host, port) = split_origin(url);

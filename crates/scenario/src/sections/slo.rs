@@ -13,10 +13,10 @@ use crate::tree::{Data, Entry, Node, Span};
 use crate::values::expect;
 use crate::values::text::{CONFIDENCE, confidence};
 use llmscen_core::baseline::Relative;
-use llmscen_core::check::{Abort, Check, NoData, Of, Subject};
-use llmscen_core::labels::{Labels, Scalar};
+use llmscen_core::check::{Abort, Check, NoData, RequestSet, Subject};
 use llmscen_core::metric::Scope;
 use llmscen_core::plan::{Case, STAGE};
+use llmscen_core::plan::{Labels, Scalar};
 pub(crate) use relative::RelativeContext;
 use std::collections::BTreeSet;
 
@@ -98,7 +98,7 @@ fn decode_limit<'a>(node: &'a Node, swept_paths: &BTreeSet<String>, review: &mut
         relative: assertion.relative.map(|(to, factor)| Relative { to, factor, known: None }),
         confidence: node.read("confidence", confidence)?,
         when: decode_condition(node, swept_paths, review)?,
-        of: if node.get("of")?.text()? == "scheduled" { Of::Scheduled } else { Of::Ok },
+        of: if node.get("of")?.text()? == "scheduled" { RequestSet::Scheduled } else { RequestSet::Ok },
         no_data: match node.get("no_data")?.text()?.as_ref() {
             "inconclusive" => NoData::Inconclusive,
             "pass" => NoData::Pass,

@@ -11,7 +11,7 @@ use crate::values::number::{BANDWIDTH, FLOPS, PARAMETERS, SIZE, bandwidth, flops
 use crate::values::target::{MODELS, VERSION, models, split_url, url_error, version};
 use crate::values::time::{SPAN, duration};
 use llmscen_core::api::Api;
-use llmscen_core::target::{Compression, ModelShare, Place, Pool, Secret, Target, Timeouts, Tls};
+use llmscen_core::target::{Compression, ModelShare, Pool, Secret, Target, TargetLocation, Timeouts, Tls};
 use llmscen_core::telemetry::Hardware;
 use std::sync::Arc;
 
@@ -164,7 +164,7 @@ pub(crate) fn decode(draft: &Draft<'_>, review: &mut Review) -> Option<Target> {
     let metrics = telemetry::decode_metrics(draft, review).or(preset);
     Some(Target {
         api,
-        place: place?,
+        location: place?,
         models: models?,
         api_key: draft.text("target.api_key").filter(|key| !key.is_empty()).map(Secret::new),
         headers,
@@ -187,7 +187,7 @@ pub(crate) fn decode(draft: &Draft<'_>, review: &mut Review) -> Option<Target> {
         server,
         metrics,
         hardware: decode_hardware(draft),
-        of_scenario: Arc::default(),
+        scenario_secrets: Arc::default(),
     })
 }
 
@@ -196,13 +196,13 @@ pub(crate) fn simulator_path(url: &str) -> Option<&str> {
     url.strip_prefix(SIMULATOR).filter(|path| path.is_empty() || path.starts_with('/'))
 }
 
-fn decode_place(draft: &Draft<'_>, api: Api, review: &mut Review) -> Option<Place> {
+fn decode_place(draft: &Draft<'_>, api: Api, review: &mut Review) -> Option<TargetLocation> {
     let entry = draft.entry("target.url")?;
     let url = entry.value.text()?;
     if let Some(path) = simulator_path(&url) {
         let path = (!path.is_empty()).then(|| path.to_owned());
         let server = draft.get("target.simulator").and_then(simulator::decode)?;
-        return Some(Place::Simulator { server: Box::new(server), path });
+        return Some(TargetLocation::Simulator { server: Box::new(server), path });
     }
     if draft.text("target.api").as_deref() == Some(SIMULATOR) {
         let mistake = Mistake::new(entry.value.at, "`api: simulator` is the built-in server", "this URL is not used");
@@ -212,7 +212,7 @@ fn decode_place(draft: &Draft<'_>, api: Api, review: &mut Review) -> Option<Plac
     decode_url(draft, &url, entry.value.at, api, review)
 }
 
-fn decode_url(draft: &Draft<'_>, url: &str, at: Span, api: Api, review: &mut Review) -> Option<Place> {
+fn decode_url(draft: &Draft<'_>, url: &str, at: Span, api: Api, review: &mut Review) -> Option<TargetLocation> {
     let stream = draft.flag("request.stream").unwrap_or(true);
     let (usual, (_, path)) = (api.path(stream), split_url(url));
     if let Some(error) = url_error(url) {
@@ -222,12 +222,12 @@ fn decode_url(draft: &Draft<'_>, url: &str, at: Span, api: Api, review: &mut Rev
     }
     if let Some(complete_url) = url::completed(url, api, stream).filter(|_| url::is_fixed(api, draft.root)) {
         review.note(at, url::note(&complete_url));
-        return Some(Place::Url(complete_url));
+        return Some(TargetLocation::Url(complete_url));
     }
     if (path.is_empty() || path == "/" || path.trim_end_matches('/') == "/v1") && !usual.is_empty() {
         review.warn(at, format!("requests are posted to this URL unchanged; the usual path of `api: {api}` is {usual}"));
     }
-    Some(Place::Url(url.to_owned()))
+    Some(TargetLocation::Url(url.to_owned()))
 }
 
 fn decode_models(draft: &Draft<'_>, review: &mut Review) -> Option<Vec<ModelShare>> {

@@ -8,8 +8,8 @@ use crate::sections::local;
 use crate::sections::scenario::SCENARIO;
 use crate::sweep::{Point, Setting};
 use crate::tree::{Node, last_segment};
-use llmscen_core::labels::{Labels, Scalar};
-use llmscen_core::url_secrets::{hidden, is_url, shown};
+use llmscen_core::plan::{Labels, Scalar};
+use llmscen_core::url_secrets::{is_url, redact_url, secret_ranges};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Component, Path};
 
@@ -93,7 +93,7 @@ fn mask(points: &[Point], names: &mut BTreeMap<(String, String), String>) {
             Origin::Sent if from_env(&setting.value) => {
                 Some(write_text(&setting.value, TextSyntax::Body)).filter(|by| *by != text)
             }
-            _ if is_url(&text) && !hidden(&text).is_empty() => Some(shown(&text)),
+            _ if is_url(&text) && !secret_ranges(&text).is_empty() => Some(redact_url(&text)),
             _ => None,
         };
         if let Some(shown) = shown {

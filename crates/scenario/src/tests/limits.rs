@@ -1,7 +1,7 @@
 //! Relative limits and presets, and their values in each case.
 
 use super::{load_file, load_with, messages, plan, reloaded};
-use llmscen_core::baseline::{Against, Known};
+use llmscen_core::baseline::{ReferenceKind, ReferenceValue};
 use llmscen_core::check::{Check, Confidence};
 use llmscen_core::plan::Plan;
 
@@ -11,7 +11,7 @@ fn exprs(plan: &Plan) -> Vec<String> {
     plan.cases[0].checks.iter().map(|check| check.expr.clone()).collect()
 }
 
-fn known(check: &Check) -> Known {
+fn known(check: &Check) -> ReferenceValue {
     check.relative.unwrap().known.unwrap()
 }
 
@@ -46,7 +46,7 @@ fn each_case_is_compared_with_its_counterpart() {
     let (folder, path) = folder_with(&text);
     let loaded = load_file(&path).unwrap();
     let checks: Vec<&[Check]> = loaded.plan.cases.iter().map(|case| case.checks.as_slice()).collect();
-    let of = |low, high| Known { value: 10.0, low, high, n: Some(400), spread: None };
+    let of = |low, high| ReferenceValue { value: 10.0, low, high, n: Some(400), spread: None };
     assert_eq!((known(&checks[0][0]), checks[0][0].limit, checks[1][0].limit), (of(Some(8.0), Some(12.0)), 11.0, 11.55));
     assert_eq!(known(&checks[0][1]), of(Some(8.0), Some(12.0)), "0.92 takes the bounds of 0.95");
     assert_eq!((known(&checks[0][2]).low, checks[0][2].limit), (None, 60.0));
@@ -83,7 +83,7 @@ fn missing_baseline_must_be_declared() {
     let none = plan(&format!("{BASE}baseline: none\nslo: [ttft.p95 <= 1.10 * baseline]\n"));
     let check = &none.cases[0].checks[0];
     assert!(check.limit.is_nan() && check.relative.unwrap().known.is_none() && none.baseline.is_none());
-    assert_eq!(check.relative.unwrap().to, Against::Baseline);
+    assert_eq!(check.relative.unwrap().to, ReferenceKind::Baseline);
     let forgotten = load_with(&format!("{BASE}slo: [ttft.p95 <= 1.10 * baseline]\n"), &[], &[]);
     assert_eq!(messages(forgotten), ["t.yaml:6:26 a limit relative to a baseline, but no `baseline:`"]);
 }
@@ -171,7 +171,7 @@ fn presets_append_limits_to_those_of_the_base_file() {
     assert_eq!(exprs(&top), ["ttft.p95 < 500ms", "tpot.p95 < 40ms", "error_rate < 2%", "e2e.p50 < 9s"]);
     let levels: Vec<Confidence> = top.cases[0].checks.iter().map(|check| check.confidence).collect();
     assert_eq!(levels[..2], [Confidence::Level(0.95), Confidence::Level(0.9)]);
-    assert!(top.cases[0].checks[..2].iter().all(|check| check.of == llmscen_core::check::Of::Scheduled));
+    assert!(top.cases[0].checks[..2].iter().all(|check| check.of == llmscen_core::check::RequestSet::Scheduled));
     assert_eq!(exprs(&read("base.yaml")), ["ttft.p95 < 500ms", "tpot.p95 < 40ms"]);
     assert_eq!(exprs(&read("plain.yaml")), ["e2e.p50 < 9s"], "a list takes the place of a list");
 }

@@ -6,8 +6,8 @@ use llmscen_core::dataset::{DatasetSpec, ImagesSpec, Layout, ShapeMode, Source, 
 use llmscen_core::load::{Arrival, Shape, Warmup};
 use llmscen_core::plan::{Case, TraceFile};
 use llmscen_core::request::{Done, Extract, ExtractUsage, Framing, Quantity};
-use llmscen_core::stage::{Course, RateStage, UserStage};
-use llmscen_core::target::{Compression, HttpVersion, Place};
+use llmscen_core::stage::{RateProfile, RateStage, UserStage};
+use llmscen_core::target::{Compression, HttpVersion, TargetLocation};
 use llmscen_core::units::Nanos;
 use serde_json::json;
 
@@ -43,7 +43,7 @@ fn every_protocol_works_with_the_simulator() {
         let path = if api == Api::Custom { "/v1/x" } else { "" };
         let data = if api == Api::Rerank { "{kind: rerank, path: builtin}" } else { "openqa" };
         let case = case(&format!("{{api: {api}, url: simulator{path}}}"), request, data, ASK);
-        let Place::Simulator { path: found, .. } = &case.target.place else { panic!("{api}") };
+        let TargetLocation::Simulator { path: found, .. } = &case.target.location else { panic!("{api}") };
         assert_eq!((case.target.api, found.as_deref().unwrap_or("")), (api, path));
         assert_eq!(case.request.stream, api.generates(), "{api}");
     }
@@ -57,12 +57,14 @@ fn simulator_url_may_have_a_path_and_come_from_a_variable() {
         plan.cases[0].target.clone()
     };
     let named = case_of("{api: simulator, url: simulator/v1/x, simulator: {alpha: 1ms}}", &[]);
-    let Place::Simulator { server, path } = named.place else { panic!() };
+    let TargetLocation::Simulator { server, path } = named.location else { panic!() };
     assert_eq!((named.api, server.alpha, path.as_deref()), (Api::OpenaiChat, Nanos::from_millis(1), Some("/v1/x")));
     let either = "{url: \"${LLM_URL:-simulator}\", model: m, simulator: {alpha: 1ms}}";
-    assert!(matches!(case_of(either, &[]).place, Place::Simulator { server, .. } if server.alpha == Nanos::from_millis(1)));
+    assert!(
+        matches!(case_of(either, &[]).location, TargetLocation::Simulator { server, .. } if server.alpha == Nanos::from_millis(1))
+    );
     let real = case_of(either, &[("LLM_URL", "http://h/v1/chat/completions")]);
-    assert_eq!(real.place, Place::Url("http://h/v1/chat/completions".into()), "the block was for the other case");
+    assert_eq!(real.location, TargetLocation::Url("http://h/v1/chat/completions".into()), "the block was for the other case");
 }
 
 #[test]
@@ -205,10 +207,10 @@ fn stages_and_batches_are_decoded() {
     let open = of(
         "{stages: [{rate: 0/s -> 8/s, for: 9s}, {rate: {sine: {mean: 60/m, amplitude: 1/s, period: 3s}}, for: 1s}], arrivals: constant, requests: 7}",
     );
-    let ramp = RateStage { rate: Course::Ramp { from: 0.0, to: 8.0 }, span: seconds(9) };
-    let wave = RateStage { rate: Course::Sine { mean: 1.0, amplitude: 1.0, period: seconds(3) }, span: seconds(1) };
+    let ramp = RateStage { rate: RateProfile::Ramp { from: 0.0, to: 8.0 }, span: seconds(9) };
+    let wave = RateStage { rate: RateProfile::Sine { mean: 1.0, amplitude: 1.0, period: seconds(3) }, span: seconds(1) };
     assert_eq!(open.shape, Shape::Rates { stages: [ramp, wave].into(), arrival: Arrival::Constant });
-    assert_eq!((open.requests, open.duration, open.lasts()), (Some(7), None, Some(seconds(10))));
+    assert_eq!((open.requests, open.duration, open.sending_duration()), (Some(7), None, Some(seconds(10))));
     let closed = of("{stages: [{concurrency: 4, for: 9s}, {concurrency: 4 -> 64, for: 1s}], duration: 5s}");
     let stages = [(4, 4, 9), (4, 64, 1)].map(|(from, to, secs)| UserStage { from, to, span: seconds(secs) });
     assert_eq!((closed.shape, closed.duration), (Shape::Users { stages: stages.into() }, Some(seconds(5))));
@@ -237,7 +239,7 @@ fn command_dataset_has_seed_and_model_in_its_environment() {
         case("{url: simulator, model: m}", "{}", "{kind: command, command: \"gen --n 5\"}", "{concurrency: 1, requests: 1}")
             .dataset;
     let Source::Command(command) = &source.source else { panic!("{source:?}") };
-    assert_eq!(command.words, ["gen", "--n", "5"]);
+    assert_eq!(command.argv, ["gen", "--n", "5"]);
     assert_eq!(command.env, [("LLMSCEN_SEED".to_owned(), "42".to_owned()), ("LLMSCEN_MODEL".to_owned(), "m".to_owned())]);
     assert_eq!((command.timeout, source.strict, source.path.as_deref()), (seconds(60), true, Some("gen --n 5")));
 }

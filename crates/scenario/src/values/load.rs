@@ -7,7 +7,7 @@ use crate::validate::describe_actual;
 use crate::values::time::duration;
 use crate::values::{expect_some, object_schema};
 use llmscen_core::load::Arrival;
-use llmscen_core::stage::Course;
+use llmscen_core::stage::RateProfile;
 use serde_json::json;
 
 const RATE_EXPECTED: &str = "a rate such as `8/s`, or `burst`";
@@ -108,19 +108,19 @@ pub(crate) static STAGE_USERS: Leaf = Leaf {
 };
 
 /// The rate of a stage; may be zero.
-pub(crate) fn stage_rate(node: &Node) -> Option<Course> {
+pub(crate) fn stage_rate(node: &Node) -> Option<RateProfile> {
     if let Some(sine) = node.get("sine").filter(|_| node.entries().len() == 1) {
         let rate = |key| sine.get(key)?.text().and_then(|text| per_second(&text));
         let mean = rate("mean")?;
         let amplitude = rate("amplitude")?;
         let period = sine.get("period").and_then(duration).filter(|period| period.0 > 0)?;
         let sound = sine.entries().len() == 3 && mean > 0.0 && amplitude <= mean;
-        return sound.then_some(Course::Sine { mean, amplitude, period });
+        return sound.then_some(RateProfile::Sine { mean, amplitude, period });
     }
     let text = node.text()?;
     Some(match text.split_once("->") {
-        None => Course::Flat(per_second(&text)?),
-        Some((from, to)) => Course::Ramp { from: per_second(from)?, to: per_second(to)? },
+        None => RateProfile::Flat(per_second(&text)?),
+        Some((from, to)) => RateProfile::Ramp { from: per_second(from)?, to: per_second(to)? },
     })
 }
 
@@ -203,12 +203,12 @@ mod tests {
 
     #[test]
     fn stage_rate_is_constant_ramp_or_wave() {
-        let sine = |mean, amplitude, secs: u64| Course::Sine { mean, amplitude, period: Nanos::from_millis(secs * 1000) };
+        let sine = |mean, amplitude, secs: u64| RateProfile::Sine { mean, amplitude, period: Nanos::from_millis(secs * 1000) };
         for (written, known) in [
-            ("8/s", Some(Course::Flat(8.0))),
-            ("0/s", Some(Course::Flat(0.0))),
-            ("1/s -> 20/s", Some(Course::Ramp { from: 1.0, to: 20.0 })),
-            ("60/m->0/s", Some(Course::Ramp { from: 1.0, to: 0.0 })),
+            ("8/s", Some(RateProfile::Flat(8.0))),
+            ("0/s", Some(RateProfile::Flat(0.0))),
+            ("1/s -> 20/s", Some(RateProfile::Ramp { from: 1.0, to: 20.0 })),
+            ("60/m->0/s", Some(RateProfile::Ramp { from: 1.0, to: 0.0 })),
             ("{ sine: { mean: 10/s, amplitude: 10/s, period: 30s } }", Some(sine(10.0, 10.0, 30))),
             ("{ sine: { mean: 10/s, amplitude: 11/s, period: 30s } }", None),
             ("{ sine: { mean: 10/s, amplitude: 5/s } }", None),

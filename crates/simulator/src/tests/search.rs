@@ -5,9 +5,9 @@ use llmscen_core::schedule::search::Search;
 use llmscen_core::search::{Evidence, Goal, SearchSpec};
 use llmscen_core::seed::Seed;
 use llmscen_core::simulator::Simulator;
-use llmscen_core::stats::design::of_flags;
+use llmscen_core::stats::design::flag_dependence;
 use llmscen_core::stats::quantile_bound::chance;
-use llmscen_core::stats::sequential::Looks;
+use llmscen_core::stats::sequential::AlphaSpending;
 use llmscen_core::units::Nanos;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -88,11 +88,11 @@ fn knee() -> f64 {
 
 /// One probe with futility stop: its result, and its cost in requests.
 fn probe(load: f64, part: f64, seed: u64) -> (Evidence, u64) {
-    let mut looks = Looks::new(0.01);
+    let mut looks = AlphaSpending::new(0.01);
     let requests = (SAMPLE as f64 * part) as u64;
-    let (flags, cost) = sample(load, requests, seed, |n, over| looks.refute(n, over, TAIL));
-    let n = flags.len() as f64 / of_flags(&flags).times();
-    (Evidence { holds: chance(n, share(&flags) * n, TAIL), requests: flags.len() as u64, goodput: (0.0, 0.0) }, cost)
+    let (flags, cost) = sample(load, requests, seed, |n, over| looks.is_refuted(n, over, TAIL));
+    let n = flags.len() as f64 / flag_dependence(&flags).times();
+    (Evidence { pass_probability: chance(n, share(&flags) * n, TAIL), requests: flags.len() as u64, goodput: (0.0, 0.0) }, cost)
 }
 
 /// Plain bisection: double until a probe fails, then halve the interval, one sample per probe.
@@ -122,7 +122,7 @@ fn the_answer_is_within_the_precision_and_costs_less_than_doubling_and_halving()
         low: 1.0,
         high: 1024.0,
         start: 4.0,
-        whole: true,
+        integer: true,
         precision: 0.05,
         confirm: 2,
         goal: Goal::Slo,
@@ -134,8 +134,8 @@ fn the_answer_is_within_the_precision_and_costs_less_than_doubling_and_halving()
     for seed in 0..100u64 {
         let mut search = Search::new(&spec, &grid);
         while let Some(next) = search.next() {
-            let (evidence, requests) = probe(next.load, next.part, seed * 1000 + search.probes().len() as u64);
-            search.tell(next.index, evidence);
+            let (evidence, requests) = probe(next.load, next.length, seed * 1000 + search.probes().len() as u64);
+            search.record_probe(next.index, evidence);
             cost += requests;
         }
         let found = search.finding();

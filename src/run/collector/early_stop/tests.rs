@@ -1,8 +1,8 @@
 use super::*;
 use llmscen_client::http::dropped;
-use llmscen_core::call::Call;
 use llmscen_core::outcome::{Failure, Finish};
 use llmscen_core::plan::Plan;
+use llmscen_core::request::PreparedRequest;
 use llmscen_core::units::Nanos;
 use llmscen_scenario::Input;
 use std::path::Path;
@@ -16,14 +16,19 @@ fn plan(load: &str, slo: &str) -> Plan {
     llmscen_scenario::load(&input).unwrap_or_else(|faults| panic!("{}", faults.render(false, 120))).plan
 }
 
-fn early_stop(load: &str, slo: &str) -> EarlyStop {
+fn early_stop(load: &str, slo: &str) -> EarlyStopMonitor {
     let case = &plan(load, slo).cases[0];
-    EarlyStop::over(case, 0, case.load.planned()).unwrap()
+    EarlyStopMonitor::over(case, 0, case.load.planned()).unwrap()
 }
 
 /// Request `seq`, due at 10 ms × seq, with a response after `wait` ms.
 fn reply(seq: u64, wait: u64) -> Outcome {
-    let mut outcome = dropped(&Call { seq, turns: 1, ..Call::default() }, Phase::Measured, Nanos::from_millis(10 * seq), "");
+    let mut outcome = dropped(
+        &PreparedRequest { seq, turns: 1, ..PreparedRequest::default() },
+        Phase::Measured,
+        Nanos::from_millis(10 * seq),
+        "",
+    );
     outcome.timeline.sent = Some(outcome.timeline.intended);
     outcome.timeline.end = outcome.timeline.intended + Nanos::from_millis(wait);
     outcome.end = Ok(Finish { reason: "stop".into() });
@@ -40,9 +45,9 @@ const ERRORS: &str = "{ expr: 'error_rate < 10%', abort: { min_samples: 20 } }";
 #[test]
 fn a_case_without_a_reason_to_end_early_is_not_checked() {
     let case = &plan(CLOSED, "'e2e.p95 < 1s'").cases[0];
-    assert!(EarlyStop::over(case, 0, None).is_none());
+    assert!(EarlyStopMonitor::over(case, 0, None).is_none());
     let closed = &plan("{ rate: 5/s, requests: 9 }", "").cases[0];
-    assert!(EarlyStop::over(closed, 0, None).is_none());
+    assert!(EarlyStopMonitor::over(closed, 0, None).is_none());
 }
 
 #[test]
@@ -51,8 +56,8 @@ fn a_failed_objective_is_returned_once_with_its_evidence() {
     let mut early_stop = early_stop(CLOSED, slo);
     let warm = |seq| Outcome { phase: Phase::Warmup, ..reply(seq, 900) };
     assert!((0..8).all(|seq| early_stop.see(&warm(seq), || 4).is_none()), "warm-up is not judged");
-    let endings: Vec<Ending> = (8..108).filter_map(|seq| early_stop.see(&reply(seq, 30), || 4)).collect();
-    let [Ending::Aborted(lost)] = endings.as_slice() else { panic!("{endings:?}") };
+    let endings: Vec<EarlyStop> = (8..108).filter_map(|seq| early_stop.see(&reply(seq, 30), || 4)).collect();
+    let [EarlyStop::Aborted(lost)] = endings.as_slice() else { panic!("{endings:?}") };
     assert_eq!((lost.check, lost.after, lost.n, lost.breaking, lost.planned), (1, 50, 50, 50, Some(400)));
     assert_eq!((lost.expr.as_str(), lost.alpha), ("e2e.p95 < 20ms", 0.01));
     assert_eq!(lost.at_s, 0.6, "request 57 is the fiftieth measured one, and ends 30 ms after its time");
@@ -86,8 +91,8 @@ fn a_request_that_hangs_does_not_delay_the_end() {
     assert!((0..8).all(|seq| early_stop.see(&warm(seq), || 4).is_none()));
     // Request 8 hangs; 9 ends at 91 ms, and waits for it until 110 ends at 1101 ms.
     let mut see = |seq| Some((seq, early_stop.see(&failure(seq, FailureKind::Http5xx), || 4)?));
-    let endings: Vec<(u64, Ending)> = (9..400).filter_map(&mut see).collect();
-    let [(110, Ending::Aborted(lost))] = endings.as_slice() else { panic!("{endings:?}") };
+    let endings: Vec<(u64, EarlyStop)> = (9..400).filter_map(&mut see).collect();
+    let [(110, EarlyStop::Aborted(lost))] = endings.as_slice() else { panic!("{endings:?}") };
     assert_eq!((lost.n, lost.breaking), (20, 19), "the one that hangs counts as kept");
 }
 
@@ -126,7 +131,7 @@ fn turns_of_a_session_are_waited_for() {
 fn a_saturated_open_loop_is_detected_with_its_start() {
     let mut early_stop = early_stop("{ rate: 100/s, requests: 9000, stop_when_saturated: true }", "");
     let ending = (0..2000).find_map(|seq| early_stop.see(&reply(seq, 5 * seq + seq % 7), || seq / 2));
-    let Some(Ending::Saturated(seen)) = ending else { panic!("{ending:?}") };
+    let Some(EarlyStop::Saturated(seen)) = ending else { panic!("{ending:?}") };
     // One reply every 15 ms, each 5 ms slower than the one before.
     assert!((seen.ttft_slope - 1000.0 / 3.0).abs() < 5.0 && (seen.in_flight_slope - 100.0 / 3.0).abs() < 1.0, "{seen:?}");
     assert!(seen.from_s > 1.5 && seen.from_s < 2.5 && seen.at_s > 7.0 && seen.at_s < 8.0, "{seen:?}");
@@ -136,5 +141,5 @@ fn a_saturated_open_loop_is_detected_with_its_start() {
 #[test]
 fn a_closed_loop_is_not_checked_for_saturation() {
     let case = &plan("{ concurrency: 4, requests: 400 }", "").cases[0];
-    assert!(EarlyStop::over(case, 0, None).is_none());
+    assert!(EarlyStopMonitor::over(case, 0, None).is_none());
 }

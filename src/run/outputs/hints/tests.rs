@@ -95,7 +95,7 @@ fn a_key_that_the_server_refused_is_not_asked_for_again() {
 fn a_case_that_its_warm_up_stopped_has_the_hint_and_a_redirect_is_not_quoted() {
     let of = |status, message: &str| {
         let failed = AllFailed { status, message: message.into(), reason: "Found".into(), ..AllFailed::default() };
-        let part = Part { case: "base".into(), ending: Some(Ending::AllFailed(failed)), ..Part::default() };
+        let part = Part { case: "base".into(), ending: Some(EarlyStop::AllFailed(failed)), ..Part::default() };
         let manifest = Manifest { parts: vec![part], ..Manifest::default() };
         hints(&plan(URL), &manifest, &failures(&[]), RunVerdict::Error)
     };

@@ -43,7 +43,7 @@ mod chance {
         let p90 = check(Metric::Ttft, Some(Stat::Quantile(0.9)), Op::Less, 5.0);
         let lost = |n: usize, wait: f64| {
             let seen = sample(vec![ok(Metric::Ttft, wait); n]);
-            is_futile(std::slice::from_ref(&p90), &seen, &mut [Looks::new(0.001)])
+            is_futile(std::slice::from_ref(&p90), &seen, &mut [AlphaSpending::new(0.001)])
         };
         assert_eq!((lost(15, 9.0), lost(16, 9.0), lost(16, 1.0)), (false, true, false));
     }

@@ -56,7 +56,7 @@ fn compare_values(contrast: &mut Contrast, scale: Scale) {
             let change = interval::change(other, base, scale);
             contrast.ratio = change.map(|(ratio, _)| Span { value: ratio.value, low: ratio.low, high: ratio.high });
             // A decrease from a value significantly above 0 to 0: the ratio has no interval, but the difference has.
-            let to_zero = (other.value == 0.0 && base.low > 0.0).then(|| interval::p_of_difference(other, base, scale));
+            let to_zero = (other.value == 0.0 && base.low > 0.0).then(|| interval::difference_p_value(other, base, scale));
             contrast.p = change.map(|(_, p)| p).or(to_zero);
             contrast.note = contrast.p.is_none().then(|| "not tested: a value or bound of 0 has no ratio".to_owned());
         }
@@ -118,7 +118,7 @@ pub(super) fn contrast_of_runs(
     let scale = Averaging { logs, level };
     let [a, b] = [0, 1].map(|at| scale.join(&readings[at], &values[at]));
     let mut contrast = Contrast { effect: effect_of_runs(sides, measure), ..untested(case, measure, run, (a, b)) };
-    match (Group::of(&scale.to_scale(base)), Group::of(&scale.to_scale(other))) {
+    match (Group::from_values(&scale.to_scale(base)), Group::from_values(&scale.to_scale(other))) {
         (Some(base), Some(other)) => {
             let min_error = if share { min_error(sides, index) } else { 0.0 };
             let change = difference(other, base, level, min_error);
@@ -168,7 +168,7 @@ impl Averaging {
         let back = |value: f64| if self.logs { value.exp() } else { value };
         let n = readings.iter().map(|reading| reading.n).sum();
         let replicates = values.len() as u32;
-        match (Group::of(&self.to_scale(values)), readings) {
+        match (Group::from_values(&self.to_scale(values)), readings) {
             (Some(group), _) if group.n > 1 => {
                 let bounds = group.ends(self.level).map(|(low, high)| (back(low), back(high)));
                 Reading { value: Some(back(group.mean)), bounds, n, design: 1.0, replicates }

@@ -2,7 +2,7 @@ use super::*;
 use crate::fixture::TestRequest;
 use crate::judge::fixture::{check, conditions, failed, goodput, ok, sample};
 use crate::judge::{figure, rule};
-use llmscen_core::baseline::{Against, Known, Relative};
+use llmscen_core::baseline::{ReferenceKind, ReferenceValue, Relative};
 use llmscen_core::check::{Op, Ruling};
 use llmscen_core::metric::{Metric, Stat};
 use rand::SeedableRng;
@@ -33,7 +33,7 @@ fn gaps_of_one_request_and_failures_in_a_burst_say_less() {
     let bursts = || (0..1000).map(|k| if k % 200 < 10 { failed() } else { ok(Metric::Ttft, 1.0) }).collect::<Vec<_>>();
     let (errors, good) = (check(Metric::ErrorRate, None, Op::Less, 0.1), goodput(Vec::new(), Op::AtLeast, 0.9));
     assert!(of(&errors, bursts(), 0.05) > 4.0 && of(&good, bursts(), 0.95) > 4.0);
-    let all = Check { of: Of::Scheduled, ..check(Metric::Ttft, Some(Stat::Quantile(0.97)), Op::Less, 5.0) };
+    let all = Check { of: RequestSet::Scheduled, ..check(Metric::Ttft, Some(Stat::Quantile(0.97)), Op::Less, 5.0) };
     assert!(of(&all, bursts(), f64::INFINITY) > 4.0, "among the failed, they are what is counted");
 }
 
@@ -69,8 +69,8 @@ fn a_relative_limit_at_the_truth_is_decided_no_more_often_than_it_may() {
         for _ in 0..300 {
             let wanted = check(Metric::Ttft, Some(Stat::Quantile(p)), Op::AtMost, 0.0);
             let base = figure(&wanted, &sample(queue(&mut rng, 400, rho)), &[0.95]).unwrap();
-            let known = Known { value: base.value, low: base.low[0], high: base.high[0], n: Some(base.n), spread: None };
-            let relative = Relative { to: Against::Baseline, factor: 1.0, known: Some(known) };
+            let known = ReferenceValue { value: base.value, low: base.low[0], high: base.high[0], n: Some(base.n), spread: None };
+            let relative = Relative { to: ReferenceKind::Baseline, factor: 1.0, known: Some(known) };
             let wanted = Check { limit: relative.limit(), relative: Some(relative), ..wanted };
             let seen = rule(&wanted, &sample(queue(&mut rng, 400, rho)), &conditions(true)).ruling;
             failed += u32::from(seen == Ruling::Fail);
@@ -86,7 +86,7 @@ mod verdicts {
     use crate::fixture::TestRequest;
     use crate::judge::fixture::{check, failed, goodput, ok, sample};
     use crate::judge::{Conditions, LoadKind, rule};
-    use llmscen_core::check::{Check, Of, Op, RequestLimit, Ruling, Verdict};
+    use llmscen_core::check::{Check, Op, RequestLimit, RequestSet, Ruling, Verdict};
     use llmscen_core::metric::{Metric, Stat};
     use proptest::prelude::*;
     use rand::{RngExt, SeedableRng};
@@ -169,7 +169,7 @@ mod verdicts {
         let rows =
             || (0..1000).map(|k| if k % 200 < 10 { failed() } else { ok(Metric::Ttft, 1.0) }).collect::<Vec<TestRequest>>();
         let limits = vec![RequestLimit { metric: Metric::Ttft, op: Op::Less, limit: 5.0 }];
-        let all = Check { of: Of::Scheduled, ..check(Metric::Ttft, Some(Stat::Quantile(0.93)), Op::Less, 5.0) };
+        let all = Check { of: RequestSet::Scheduled, ..check(Metric::Ttft, Some(Stat::Quantile(0.93)), Op::Less, 5.0) };
         for wanted in [check(Metric::ErrorRate, None, Op::Less, 0.07), goodput(limits, Op::AtLeast, 0.93), all] {
             let seen = ruled(&wanted, rows(), LoadKind::FixedUsers);
             assert_eq!(seen.ruling, Ruling::Inconclusive, "{seen:?}");

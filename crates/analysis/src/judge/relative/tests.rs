@@ -3,19 +3,19 @@ mod relative {
     use crate::fixture::TestRequest;
     use crate::judge::fixture::{check, conditions, failed, goodput, ok, sample};
     use crate::judge::rule;
-    use llmscen_core::check::{Of, Op, Verdict};
+    use llmscen_core::check::{Op, RequestSet, Verdict};
     use llmscen_core::metric::Stat;
 
-    fn to(check: Check, factor: f64, known: Option<Known>) -> Check {
-        let relative = Relative { to: Against::Baseline, factor, known };
+    fn to(check: Check, factor: f64, known: Option<ReferenceValue>) -> Check {
+        let relative = Relative { to: ReferenceKind::Baseline, factor, known };
         Check { limit: relative.limit(), relative: Some(relative), ..check }
     }
 
-    fn known(value: f64, low: f64, high: f64) -> Option<Known> {
-        Some(Known { value, low: Some(low), high: Some(high), n: Some(400), spread: None })
+    fn known(value: f64, low: f64, high: f64) -> Option<ReferenceValue> {
+        Some(ReferenceValue { value, low: Some(low), high: Some(high), n: Some(400), spread: None })
     }
 
-    fn p50(factor: f64, known: Option<Known>) -> Check {
+    fn p50(factor: f64, known: Option<ReferenceValue>) -> Check {
         to(check(Metric::Ttft, Some(Stat::Quantile(0.5)), Op::AtMost, 0.0), factor, known)
     }
 
@@ -57,7 +57,7 @@ mod relative {
         let rows =
             || (0..1000).map(|i| if i % 19 == 0 { failed() } else { ok(Metric::Ttft, 100.0 + f64::from(i % 10)) }).collect();
         let wanted = check(Metric::Ttft, Some(Stat::Quantile(0.95)), Op::AtMost, 0.0);
-        let scheduled = |known| to(Check { of: Of::Scheduled, ..wanted.clone() }, 1.05, known);
+        let scheduled = |known| to(Check { of: RequestSet::Scheduled, ..wanted.clone() }, 1.05, known);
         let sure = ruled(&scheduled(known(100.0, 99.0, 101.0)), rows());
         assert_eq!((sure.ruling, sure.observed), (Ruling::Fail, Some(f64::INFINITY)));
         assert_eq!(
@@ -107,7 +107,7 @@ mod relative {
 
     #[test]
     fn a_baseline_of_too_few_samples_is_reported_before_the_run() {
-        let few = p50(1.1, Some(Known { value: 5.0, low: None, high: Some(9.0), n: Some(3), spread: None }));
+        let few = p50(1.1, Some(ReferenceValue { value: 5.0, low: None, high: Some(9.0), n: Some(3), spread: None }));
         assert!(never_passes(&few).unwrap().starts_with("the baseline of 3 samples has no bound"), "{:?}", never_passes(&few));
         assert_eq!(never_passes(&p50(1.1, known(5.0, 4.0, 6.0))), None);
     }
@@ -118,17 +118,17 @@ mod prediction {
     use crate::fixture::TestRequest;
     use crate::judge::fixture::{check, conditions, failed, goodput, ok, sample};
     use crate::judge::rule;
-    use llmscen_core::baseline::Against;
+    use llmscen_core::baseline::ReferenceKind;
     use llmscen_core::check::{Check, Op, Ruling, Verdict};
     use llmscen_core::metric::{Metric, Stat};
 
-    fn known(value: f64, reach: f64) -> Known {
+    fn known(value: f64, reach: f64) -> ReferenceValue {
         let (low, high) = (value * (-reach).exp(), value * reach.exp());
-        Known { value, low: Some(low), high: Some(high), n: Some(400), spread: Some(Spread { runs: 10, reach }) }
+        ReferenceValue { value, low: Some(low), high: Some(high), n: Some(400), spread: Some(Spread { runs: 10, reach }) }
     }
 
-    fn ruled(check: Check, factor: f64, known: Known, rows: Vec<TestRequest>) -> Verdict {
-        let relative = Relative { to: Against::Baseline, factor, known: Some(known) };
+    fn ruled(check: Check, factor: f64, known: ReferenceValue, rows: Vec<TestRequest>) -> Verdict {
+        let relative = Relative { to: ReferenceKind::Baseline, factor, known: Some(known) };
         let check = Check { limit: relative.limit(), relative: Some(relative), ..check };
         rule(&check, &sample(rows), &conditions(true))
     }
@@ -161,7 +161,7 @@ mod prediction {
         let fails = |i: usize, bad: usize| i * bad / 640 != (i + 1) * bad / 640;
         let rows =
             |bad: usize| (0..640).map(|i| if fails(i, bad) { failed() } else { ok(Metric::Ttft, 1.0) }).collect::<Vec<_>>();
-        let share = |reach| Known { low: Some(0.9953), high: Some(1.0), ..known(1.0, reach) };
+        let share = |reach| ReferenceValue { low: Some(0.9953), high: Some(1.0), ..known(1.0, reach) };
         let ruling = |reach, bad| ruled(goodput(Vec::new(), Op::AtLeast, 0.0), 0.98, share(reach), rows(bad)).ruling;
         assert_eq!((ruling(0.0, 0), ruling(0.0, 60)), (Ruling::Pass, Ruling::Fail), "as its requests say");
         assert_eq!((ruling(0.03, 0), ruling(0.03, 60)), (Ruling::Inconclusive, Ruling::Fail), "runs vary by more than that");

@@ -140,7 +140,7 @@ mod rule {
 
     #[test]
     fn the_quantile_among_the_failed_is_beyond_any_limit() {
-        let wanted = Check { of: Of::Scheduled, ..check(Metric::Ttft, P99, Op::Less, 10.0) };
+        let wanted = Check { of: RequestSet::Scheduled, ..check(Metric::Ttft, P99, Op::Less, 10.0) };
         let seen = ruled(&wanted, (0..100).map(|k| if k % 10 == 3 { failed() } else { ok(Metric::Ttft, 1.0) }).collect());
         assert_eq!((seen.ruling, seen.observed), (Ruling::Fail, Some(f64::INFINITY)));
         assert!(seen.note.unwrap().contains("failed requests"));
@@ -177,7 +177,7 @@ mod rule {
         ) {
             let share = percent / 100.0;
             let rows = sample(values.into_iter().map(|value| value.map_or_else(failed, |value| ok(Metric::Ttft, value))).collect());
-            let by_quantile = Check { of: Of::Scheduled, ..check(Metric::Ttft, Some(Stat::Quantile(share)), Op::Less, limit) };
+            let by_quantile = Check { of: RequestSet::Scheduled, ..check(Metric::Ttft, Some(Stat::Quantile(share)), Op::Less, limit) };
             let by_goodput = goodput(vec![RequestLimit { metric: Metric::Ttft, op: Op::Less, limit }], Op::AtLeast, share);
             let verdicts = [by_quantile, by_goodput].map(|check| rule(&check, &rows, &conditions(true)));
             prop_assert_eq!(verdicts[0].ruling, verdicts[1].ruling);

@@ -1,6 +1,6 @@
 use super::*;
 
-fn stage(rate: Course, millis: u64) -> RateStage {
+fn stage(rate: RateProfile, millis: u64) -> RateStage {
     RateStage { rate, span: Nanos::from_millis(millis) }
 }
 
@@ -13,19 +13,19 @@ fn constant(stages: &[RateStage]) -> Vec<Nanos> {
 }
 
 fn ramp(from: f64, to: f64, millis: u64) -> RateStage {
-    stage(Course::Ramp { from, to }, millis)
+    stage(RateProfile::Ramp { from, to }, millis)
 }
 
 fn sine(mean: f64, amplitude: f64, period: u64, millis: u64) -> RateStage {
-    stage(Course::Sine { mean, amplitude, period: Nanos::from_millis(period) }, millis)
+    stage(RateProfile::Sine { mean, amplitude, period: Nanos::from_millis(period) }, millis)
 }
 
 /// One stage of each kind, and a pause.
 fn profile() -> [RateStage; 5] {
     [
-        stage(Course::Flat(20.0), 5000),
+        stage(RateProfile::Flat(20.0), 5000),
         ramp(0.0, 60.0, 5000),
-        stage(Course::Flat(0.0), 1000),
+        stage(RateProfile::Flat(0.0), 1000),
         sine(40.0, 40.0, 2000, 6000),
         ramp(60.0, 1.0, 4000),
     ]
@@ -33,12 +33,12 @@ fn profile() -> [RateStage; 5] {
 
 #[test]
 fn flat_stages_have_equal_gaps_and_no_arrival_twice() {
-    let steps = [stage(Course::Flat(2.0), 1000), stage(Course::Flat(0.0), 700), stage(Course::Flat(4.0), 1000)];
+    let steps = [stage(RateProfile::Flat(2.0), 1000), stage(RateProfile::Flat(0.0), 700), stage(RateProfile::Flat(4.0), 1000)];
     let known = [0, 500, 1700, 1950, 2200, 2450].map(Nanos::from_millis);
     assert_eq!(constant(&steps), known);
-    let pause_first = [stage(Course::Flat(0.0), 300), stage(Course::Flat(10.0), 200)];
+    let pause_first = [stage(RateProfile::Flat(0.0), 300), stage(RateProfile::Flat(10.0), 200)];
     assert_eq!(constant(&pause_first), [300, 400].map(Nanos::from_millis));
-    assert_eq!(constant(&[stage(Course::Flat(0.0), 300)]), []);
+    assert_eq!(constant(&[stage(RateProfile::Flat(0.0), 300)]), []);
 }
 
 #[test]
@@ -136,5 +136,5 @@ fn one_flat_stage_is_the_plain_open_loop() {
     let until = Nanos::from_millis(10_000);
     let plain: Vec<Nanos> = Arrivals::new(16.0, Arrival::Poisson, Seed(9)).take_while(|at| *at < until).collect();
     // 16 is a power of two: dividing by it rounds nothing.
-    assert_eq!(due(&[stage(Course::Flat(16.0), 10_000)], Arrival::Poisson, 9), plain);
+    assert_eq!(due(&[stage(RateProfile::Flat(16.0), 10_000)], Arrival::Poisson, 9), plain);
 }

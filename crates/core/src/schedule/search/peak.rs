@@ -46,10 +46,10 @@ impl Peak {
         }
         let (index, purpose) = self.aim();
         let part = if purpose == Purpose::Confirm { 1.0 } else { REFINE_LENGTH };
-        Some(Probe { index, load: self.grid[index], purpose, part })
+        Some(Probe { index, load: self.grid[index], purpose, length: part })
     }
 
-    pub(super) fn tell(&mut self, index: usize, evidence: Evidence) {
+    pub(super) fn record_probe(&mut self, index: usize, evidence: Evidence) {
         if index >= self.grid.len() {
             return;
         }
@@ -75,9 +75,9 @@ impl Peak {
             interval: (best.map(|_| at(low)), self.grid.get(high).copied().unwrap_or_default()),
             mass: None,
             extent: if best == Some(last) { Extent::AtLeast } else { Extent::Within },
-            settled: best.is_some() && self.settled(),
+            converged: best.is_some() && self.settled(),
             confirmed: self.confirmed,
-            contrary: None,
+            non_monotone: None,
         }
     }
 
@@ -159,7 +159,7 @@ mod tests {
     fn spec(start: f64) -> SearchSpec {
         let (vary, drain) = ("load.rate".to_owned(), Nanos::ZERO);
         let (low, high, whole, precision, confirm) = (1.0, 1024.0, false, 0.1, 2);
-        SearchSpec { vary, low, high, start, whole, precision, confirm, goal: Goal::Goodput, drain }
+        SearchSpec { vary, low, high, start, integer: whole, precision, confirm, goal: Goal::Goodput, drain }
     }
 
     /// A goodput that follows the load up to 100 and then falls as the square.
@@ -174,7 +174,7 @@ mod tests {
         let mut peak = Peak::new(&spec, &spec.grid());
         while let Some(probe) = peak.next() {
             let value = goodput(probe.load) + law.sample(&mut rng);
-            peak.tell(probe.index, Evidence { holds: 0.5, requests: 100, goodput: (value, noise) });
+            peak.record_probe(probe.index, Evidence { pass_probability: 0.5, requests: 100, goodput: (value, noise) });
         }
         peak
     }
@@ -184,7 +184,7 @@ mod tests {
         for start in [1.0, 90.0, 1024.0] {
             let found = climb(start, 0.0, 1).finding();
             let near = (found.answer.unwrap() / 100.0 - 1.0).abs() <= 0.1;
-            assert!(near && found.settled && found.confirmed >= 2, "{start}: {found:?}");
+            assert!(near && found.converged && found.confirmed >= 2, "{start}: {found:?}");
             assert!(found.interval.0.unwrap() <= 100.0 && found.interval.1 >= 100.0, "{found:?}");
         }
     }

@@ -64,7 +64,7 @@ impl Posterior {
     /// Adds a probe.
     pub(super) fn update(&mut self, index: usize, evidence: Evidence) {
         let surest = probability(MOST);
-        let z = score(evidence.holds.clamp(1.0 - surest, surest));
+        let z = score(evidence.pass_probability.clamp(1.0 - surest, surest));
         let root = (evidence.requests.max(1) as f64).sqrt();
         self.probes[index].push((z, root));
         let load = self.loads[index];

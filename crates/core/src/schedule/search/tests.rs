@@ -10,14 +10,14 @@ use rand_chacha::ChaCha8Rng;
 
 fn spec(low: f64, high: f64, start: f64, whole: bool) -> SearchSpec {
     let (vary, goal, drain) = ("load.rate".to_owned(), Goal::Slo, Nanos::ZERO);
-    SearchSpec { vary, low, high, start, whole, precision: 0.05, confirm: 2, goal, drain }
+    SearchSpec { vary, low, high, start, integer: whole, precision: 0.05, confirm: 2, goal, drain }
 }
 
 /// Searches a server given by the probability that each load passes.
 fn search(spec: &SearchSpec, server: impl Fn(f64) -> f64) -> Search {
     let mut search = Search::new(spec, &spec.grid());
     while let Some(probe) = search.next() {
-        search.tell(probe.index, Evidence { holds: server(probe.load), requests: 100, goodput: (0.0, 0.0) });
+        search.record_probe(probe.index, Evidence { pass_probability: server(probe.load), requests: 100, goodput: (0.0, 0.0) });
     }
     search
 }
@@ -29,7 +29,7 @@ fn a_sharp_boundary_is_found_on_integers() {
         let done = search(&spec, |load| f64::from(load <= edge));
         let found = done.finding();
         let near = |load: f64| (load / edge - 1.0).abs() <= 0.05;
-        assert!(found.answer.is_some_and(near) && found.settled && found.monotone(), "{edge} from {start}: {found:?}");
+        assert!(found.answer.is_some_and(near) && found.converged && found.monotone(), "{edge} from {start}: {found:?}");
         assert!(found.interval.0.unwrap() <= edge && edge <= found.interval.1, "{edge} from {start}: {found:?}");
         assert!(done.probes().len() <= 25, "{} probes", done.probes().len());
     }
@@ -40,7 +40,7 @@ fn integers_converge_within_one_step() {
     // Five users pass, seven fail, and six are at the boundary, which no number of probes decides.
     let server = |load: f64| if load < 6.0 { 0.98 } else { f64::from(load < 7.0) * 0.5 + 0.01 };
     let found = search(&spec(1.0, 64.0, 4.0, true), server).finding();
-    assert!(found.settled && found.answer.is_some_and(|load| (5.0..=6.0).contains(&load)), "{found:?}");
+    assert!(found.converged && found.answer.is_some_and(|load| (5.0..=6.0).contains(&load)), "{found:?}");
     assert!(found.interval.1 - found.interval.0.unwrap() <= 1.0, "{found:?}");
 }
 
@@ -58,9 +58,9 @@ fn the_bracket_goes_up_while_loads_pass_and_down_while_they_fail() {
 #[test]
 fn ranges_that_pass_or_fail_throughout_are_reported() {
     let all = search(&spec(1.0, 64.0, 8.0, true), |_| 1.0).finding();
-    assert_eq!((all.answer, all.extent, all.settled), (Some(64.0), Extent::AtLeast, true));
+    assert_eq!((all.answer, all.extent, all.converged), (Some(64.0), Extent::AtLeast, true));
     let none = search(&spec(1.0, 64.0, 8.0, true), |_| 0.0).finding();
-    assert_eq!((none.answer, none.extent, none.settled), (None, Extent::Nothing, true));
+    assert_eq!((none.answer, none.extent, none.converged), (None, Extent::Nothing, true));
     let one = search(&spec(5.0, 5.0, 5.0, true), |_| 1.0).finding();
     assert_eq!((one.answer, one.extent), (Some(5.0), Extent::AtLeast));
 }
@@ -74,10 +74,13 @@ fn one_lucky_probe_does_not_decide() {
         // The first probe of an overloaded server passes by chance.
         let lie = probe.load > 100.0 && !lied;
         lied |= lie;
-        search.tell(probe.index, Evidence { holds: f64::from(probe.load <= 100.0 || lie), requests: 100, goodput: (0.0, 0.0) });
+        search.record_probe(
+            probe.index,
+            Evidence { pass_probability: f64::from(probe.load <= 100.0 || lie), requests: 100, goodput: (0.0, 0.0) },
+        );
     }
     let found = search.finding();
-    assert!(lied && found.settled && found.answer.is_some_and(|load| (95.0..=105.0).contains(&load)), "{found:?}");
+    assert!(lied && found.converged && found.answer.is_some_and(|load| (95.0..=105.0).contains(&load)), "{found:?}");
 }
 
 #[test]
@@ -91,7 +94,10 @@ fn a_failed_confirmation_continues_the_search() {
             refuted.get_or_insert(search.probes().len());
         }
         let edge = if refuted.is_some() { 50.0 } else { 100.0 };
-        search.tell(probe.index, Evidence { holds: f64::from(probe.load <= edge), requests: 100, goodput: (0.0, 0.0) });
+        search.record_probe(
+            probe.index,
+            Evidence { pass_probability: f64::from(probe.load <= edge), requests: 100, goodput: (0.0, 0.0) },
+        );
     }
     let after = &search.probes()[refuted.unwrap() + 1..];
     assert!(after.iter().any(|probe| probe.purpose == Purpose::Narrow), "{after:?}");
@@ -110,10 +116,10 @@ fn only_probes_of_a_load_confirm_it() {
         if probe.purpose == Purpose::Confirm {
             confirms.push((probe.load, holds));
         }
-        search.tell(probe.index, Evidence { holds: f64::from(holds), requests: 100, goodput: (0.0, 0.0) });
+        search.record_probe(probe.index, Evidence { pass_probability: f64::from(holds), requests: 100, goodput: (0.0, 0.0) });
     }
     let found = search.finding();
-    assert!(found.settled && found.confirmed == 2 && confirms.len() >= 4, "{confirms:?} {found:?}");
+    assert!(found.converged && found.confirmed == 2 && confirms.len() >= 4, "{confirms:?} {found:?}");
     let last: Vec<&(f64, bool)> = confirms.iter().rev().take(2).collect();
     assert!(last.iter().all(|(load, holds)| *holds && Some(*load) == found.answer), "{confirms:?} {found:?}");
 }
@@ -125,15 +131,18 @@ fn convergence_requires_a_passing_probe_of_four_times_the_length() {
     let mut confirms = Vec::new();
     while let Some(probe) = search.next() {
         // Short probes pass up to 100, long ones up to 80 only.
-        let edge = if probe.part > 2.0 { 80.0 } else { 100.0 };
+        let edge = if probe.length > 2.0 { 80.0 } else { 100.0 };
         if probe.purpose == Purpose::Confirm {
-            confirms.push((probe.part, probe.load <= edge));
+            confirms.push((probe.length, probe.load <= edge));
         }
-        let requests = (probe.part * 100.0) as u64;
-        search.tell(probe.index, Evidence { holds: f64::from(probe.load <= edge), requests, goodput: (0.0, 0.0) });
+        let requests = (probe.length * 100.0) as u64;
+        search.record_probe(
+            probe.index,
+            Evidence { pass_probability: f64::from(probe.load <= edge), requests, goodput: (0.0, 0.0) },
+        );
     }
     assert_eq!(confirms[..2], [(1.0, true), (4.0, false)], "{confirms:?}");
-    assert!(!search.finding().settled && confirms.iter().all(|(part, holds)| (*part < 2.0) == *holds), "{confirms:?}");
+    assert!(!search.finding().converged && confirms.iter().all(|(part, holds)| (*part < 2.0) == *holds), "{confirms:?}");
 }
 
 #[test]
@@ -144,11 +153,11 @@ fn the_interval_covers_the_boundary_if_probes_are_overdispersed() {
         let mut rng = ChaCha8Rng::seed_from_u64(seed);
         let mut search = Search::new(&spec, &grid);
         while let Some(probe) = search.next() {
-            let requests = (probe.part * 100.0) as u64;
+            let requests = (probe.length * 100.0) as u64;
             // Twice the standard deviation of independent requests.
             let luck = 2.0 * score(rng.random_range(1e-9..1.0));
             let z = (requests as f64).sqrt() * (edge / probe.load).ln() + luck;
-            search.tell(probe.index, Evidence { holds: probability(z), requests, goodput: (0.0, 0.0) });
+            search.record_probe(probe.index, Evidence { pass_probability: probability(z), requests, goodput: (0.0, 0.0) });
         }
         let (low, high) = search.finding().interval;
         low.is_none_or(|low| low <= edge) && edge <= high
@@ -161,7 +170,7 @@ fn the_interval_covers_the_boundary_if_probes_are_overdispersed() {
 fn there_is_no_result_before_the_first_probe() {
     let spec = spec(1.0, 1024.0, 16.0, true);
     let found = Search::new(&spec, &spec.grid()).finding();
-    assert_eq!((found.answer, found.settled, found.extent), (None, false, Extent::Within));
+    assert_eq!((found.answer, found.converged, found.extent), (None, false, Extent::Within));
 }
 
 #[test]
@@ -172,16 +181,18 @@ fn a_server_that_recovers_under_more_load_is_not_monotone() {
     let grid = spec.grid();
     let at = |load: f64| grid.iter().position(|value| *value == load).unwrap();
     for load in [12.0, 40.0] {
-        (0..2).for_each(|_| search.tell(at(load), Evidence { holds: hole(load), requests: 100, goodput: (0.0, 0.0) }));
+        (0..2).for_each(|_| {
+            search.record_probe(at(load), Evidence { pass_probability: hole(load), requests: 100, goodput: (0.0, 0.0) })
+        });
     }
-    assert_eq!(search.finding().contrary, Some((12.0, 40.0)));
+    assert_eq!(search.finding().non_monotone, Some((12.0, 40.0)));
     assert!(!search.finding().monotone());
 }
 
 #[test]
 fn an_undecidable_search_ends_without_convergence() {
     let done = search(&spec(1.0, 1024.0, 16.0, true), |_| 0.5);
-    assert!(!done.finding().settled);
+    assert!(!done.finding().converged);
     assert!(done.probes().len() <= 60, "{}", done.probes().len());
     assert_eq!(done.next(), None);
 }

@@ -53,7 +53,7 @@ const SOON: Duration = Duration::ZERO;
 #[test]
 fn the_first_sessions_are_there_before_the_rest_of_the_file() {
     let (sender, origin) = pipe();
-    let table = started(&LINE_BY_LINE, DatasetSpec::of(Source::LineByLine), origin);
+    let table = started(&LINE_BY_LINE, DatasetSpec::new(Source::LineByLine), origin);
     sender.send(b"first\nsecond\nthi".to_vec()).unwrap();
     assert_eq!([text(&table, 0), text(&table, 1)], [Some("first".into()), Some("second".into())]);
     assert_eq!((table.len(), table.ready(2, SOON)), (None, false), "half a line is no row, and the end is not known");
@@ -67,7 +67,7 @@ fn the_first_sessions_are_there_before_the_rest_of_the_file() {
 #[test]
 fn a_dataset_opens_when_enough_of_it_was_looked_at() {
     let (sender, origin) = pipe();
-    let spec = DatasetSpec { max_tokens: Some(3), ..DatasetSpec::of(Source::LineByLine) };
+    let spec = DatasetSpec { max_tokens: Some(3), ..DatasetSpec::new(Source::LineByLine) };
     // As many as are read at once, so that nothing comes after them; every second one is too long.
     sender.send("row\na row that is too long\n".repeat(600).into_bytes()).unwrap();
     let table = started(&LINE_BY_LINE, spec, origin).open(&|_| ()).unwrap();
@@ -82,7 +82,7 @@ fn a_dataset_opens_when_enough_of_it_was_looked_at() {
 #[test]
 fn only_offsets_and_what_is_ahead_are_held() {
     let (sender, origin) = pipe();
-    let table = started(&LINE_BY_LINE, DatasetSpec::of(Source::LineByLine), origin);
+    let table = started(&LINE_BY_LINE, DatasetSpec::new(Source::LineByLine), origin);
     for part in 0..100 {
         sender.send((0..1000).map(|row| format!("row {}\n", part * 1000 + row)).collect::<String>().into_bytes()).unwrap();
     }
@@ -101,7 +101,7 @@ fn threads_change_nothing() {
     let rows: &'static [u8] = Box::leak(rows.into_bytes().into_boxed_slice());
     for order in [Order::Sequential, Order::Shuffle] {
         let seen = [1, 2, 8].map(|threads| {
-            let spec = DatasetSpec { order, max_tokens: Some(12), ..DatasetSpec::of(Source::LineByLine) };
+            let spec = DatasetSpec { order, max_tokens: Some(12), ..DatasetSpec::new(Source::LineByLine) };
             let table = FilePrompts::start_with_threads(parser(&LINE_BY_LINE, spec), Origin::Fixed(rows), 0, 7, threads)
                 .unwrap()
                 .open(&|_| ())
@@ -116,7 +116,7 @@ fn threads_change_nothing() {
 #[test]
 fn an_error_later_in_a_file_is_reported_when_it_is_reached() {
     let (sender, origin) = pipe();
-    let table = started(&OPENQA, DatasetSpec::of(Source::Openqa), origin);
+    let table = started(&OPENQA, DatasetSpec::new(Source::Openqa), origin);
     sender.send("{\"question\": \"a\"}\n".repeat(2000).into_bytes()).unwrap();
     let table = table.open(&|_| ()).unwrap();
     sender.send(b"{\"question\": \"\xff\"}\n{\"question\": \"b\"}\n".to_vec()).unwrap();
@@ -131,7 +131,7 @@ fn an_error_later_in_a_file_is_reported_when_it_is_reached() {
 #[test]
 fn a_strict_dataset_ends_at_the_first_invalid_row() {
     let rows: &'static str = Box::leak(format!("{}{{}}\n", "{\"question\": \"a\"}\n".repeat(2000)).into_boxed_str());
-    let spec = DatasetSpec { strict: true, on_exhausted: OnExhausted::Stop, ..DatasetSpec::of(Source::Openqa) };
+    let spec = DatasetSpec { strict: true, on_exhausted: OnExhausted::Stop, ..DatasetSpec::new(Source::Openqa) };
     let table = started(&OPENQA, spec, Origin::Fixed(rows.as_bytes())).open(&|_| ()).unwrap();
     assert_eq!(text(&table, 1999).as_deref(), Some("a"));
     assert!(table.session(2000).is_none());
@@ -150,7 +150,7 @@ fn a_file_that_breaks_off_gives_its_rows_first() {
             Ok(4)
         }
     }
-    let table = started(&LINE_BY_LINE, DatasetSpec::of(Source::LineByLine), Origin::Slow(Box::new(Torn(false))));
+    let table = started(&LINE_BY_LINE, DatasetSpec::new(Source::LineByLine), Origin::Slow(Box::new(Torn(false))));
     assert_eq!([text(&table, 0), text(&table, 1), text(&table, 2)], [Some("a".into()), Some("b".into()), None]);
     assert_eq!(table.fault().unwrap().to_string(), "cannot read the dataset data: the disk is gone");
 }
@@ -158,7 +158,7 @@ fn a_file_that_breaks_off_gives_its_rows_first() {
 #[test]
 fn the_line_of_a_row_is_known_far_into_a_file() {
     let rows = format!("{}\n{{\"question\": 1}}\n", "{\"question\": \"a\"}\n\n".repeat(40_000));
-    let spec = DatasetSpec { strict: true, ..DatasetSpec::of(Source::Openqa) };
+    let spec = DatasetSpec { strict: true, ..DatasetSpec::new(Source::Openqa) };
     let rows: &'static str = Box::leak(rows.into_boxed_str());
     let table = started(&OPENQA, spec, Origin::Fixed(rows.as_bytes()));
     assert!(table.session(40_000).is_none());
@@ -175,7 +175,7 @@ fn context_switches() -> u64 {
 #[test]
 fn callers_that_wait_for_different_rows_do_not_wake_each_other() {
     let (sender, origin) = pipe();
-    let prompts = started(&LINE_BY_LINE, DatasetSpec::of(Source::LineByLine), origin);
+    let prompts = started(&LINE_BY_LINE, DatasetSpec::new(Source::LineByLine), origin);
     let wait = |seq| {
         let prompts = &prompts;
         move || {
@@ -195,7 +195,7 @@ fn callers_that_wait_for_different_rows_do_not_wake_each_other() {
 #[test]
 fn a_caller_that_waits_for_a_later_row_gets_it_though_earlier_rows_are_taken() {
     let (sender, origin) = pipe();
-    let prompts = started(&LINE_BY_LINE, DatasetSpec::of(Source::LineByLine), origin);
+    let prompts = started(&LINE_BY_LINE, DatasetSpec::new(Source::LineByLine), origin);
     sender.send("row\n".repeat(2000).into_bytes()).unwrap();
     std::thread::scope(|scope| {
         let later = scope.spawn(|| prompts.ready(5000, Duration::from_secs(10)));
@@ -221,7 +221,7 @@ fn without_threads_the_caller_does_the_work() {
 #[test]
 fn an_error_near_the_beginning_comes_after_the_rows_before_it() {
     let rows = b"[{\"question\": \"a\"}, {\"question\": \"b\"} {\"question\": \"c\"}]";
-    let prompts = started(&OPENQA, DatasetSpec::of(Source::Openqa), Origin::Fixed(rows));
+    let prompts = started(&OPENQA, DatasetSpec::new(Source::Openqa), Origin::Fixed(rows));
     assert_eq!([text(&prompts, 0), text(&prompts, 1), text(&prompts, 2)], [Some("a".into()), Some("b".into()), None]);
     assert!(matches!(prompts.fault().as_deref(), Some(PromptError::Row { line: 1, .. })), "{:?}", prompts.fault());
 }

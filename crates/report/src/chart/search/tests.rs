@@ -38,8 +38,8 @@ fn probes_limit_boundary_and_result_are_marked() {
 #[test]
 fn an_invalid_probe_is_omitted_and_an_interrupted_search_has_no_result() {
     let mut report = searched();
-    report.searches[0].probes[3].holds = None;
-    report.searches[0].finding.settled = false;
+    report.searches[0].probes[3].pass_probability = None;
+    report.searches[0].finding.converged = false;
     report.manifest.interrupted = true;
     let figure = figure(&report).unwrap();
     assert_eq!(dots(&figure.panels[0], MAIN), [(8.0, 250.0), (16.0, 350.0)]);
@@ -49,7 +49,7 @@ fn an_invalid_probe_is_omitted_and_an_interrupted_search_has_no_result() {
         "{}",
         figure.subtitle
     );
-    report.searches[0].probes.iter_mut().for_each(|probe| probe.holds = None);
+    report.searches[0].probes.iter_mut().for_each(|probe| probe.pass_probability = None);
     assert_eq!(super::figure(&report), None);
 }
 
@@ -75,7 +75,7 @@ fn a_search_for_the_highest_goodput_draws_the_goodput() {
     (report.searches[0].spec.goal, report.searches[0].finding.mass) = (Goal::Goodput, None);
     report.searches[0].finding.answer = Some(20.0);
     for (probe, goodput) in report.searches[0].probes.iter_mut().zip([5.0, 7.0, 9.0, 9.5]) {
-        (probe.goodput, probe.hopeless) = (Some(goodput), false);
+        (probe.goodput, probe.futile) = (Some(goodput), false);
         probe.verdicts[0].check.subject = Subject::Goodput(Vec::new());
     }
     let figure = figure(&report).unwrap();

@@ -95,7 +95,7 @@ pub(super) fn metrics(case: &Measured<'_>) -> Vec<NamedMetric> {
         ByStatus::only_ok(rate_over_time(case.ok().flat_map(|row| events(row, &clock)).collect(), clock.length))
     };
     let mut out: Vec<NamedMetric> = vec![("request_latency", "Request Latency", "Sec", values(Metric::E2eService, 1e3))];
-    if !case.case.load.shape.closed() {
+    if !case.case.load.shape.is_closed_loop() {
         out.push(("request_dispatch_delay", "Dispatch Delay", "Sec", values(Metric::ScheduleLag, 1e3)));
         out.push(("request_scheduled_latency", "Scheduled Latency", "Sec", values(Metric::E2e, 1e3)));
     }

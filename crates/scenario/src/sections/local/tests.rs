@@ -1,6 +1,6 @@
 use crate::{Input, Loaded, load, reload};
 use llmscen_core::local::{Device, Dtype, Local};
-use llmscen_core::target::Place;
+use llmscen_core::target::TargetLocation;
 use std::collections::BTreeMap;
 use std::path::Path;
 
@@ -24,7 +24,7 @@ fn spec(target: &str, request: &str, load: &str) -> Local {
     let loaded = read(text(target, request, load), Path::new("t.yaml")).unwrap();
     let again = loaded.plan.resolved.clone();
     assert_eq!(read(again, Path::new("plan.yaml")).unwrap().plan, loaded.plan);
-    let Place::Local(spec) = loaded.plan.cases[0].target.place.clone() else { panic!("not local") };
+    let TargetLocation::Local(spec) = loaded.plan.cases[0].target.location.clone() else { panic!("not local") };
     spec
 }
 

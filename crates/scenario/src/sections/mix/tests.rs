@@ -1,6 +1,6 @@
 use crate::tests::{load_with, messages, plan, reloaded};
 use llmscen_core::load::{Arrival, Shape};
-use llmscen_core::mix::{Entry, Pull};
+use llmscen_core::mix::{EntryLoad, MixEntry};
 use llmscen_core::plan::{Case, Plan};
 use llmscen_core::request::Quantity;
 
@@ -15,7 +15,7 @@ fn planned(sections: &str) -> Plan {
     plan
 }
 
-fn of<T>(case: &Case, get: impl Fn(&Entry) -> T) -> Vec<T> {
+fn of<T>(case: &Case, get: impl Fn(&MixEntry) -> T) -> Vec<T> {
     case.mix.iter().map(get).collect()
 }
 
@@ -28,7 +28,7 @@ fn mix_entry_inherits_from_the_scenario() {
     let mix = "mix:\n- {name: a, weight: 3, dataset: {kind: prompt, text: own}}\n\
                - {name: b, request: {max_tokens: 9, temperature: null, extra: {c: 3}, retry: {max: 7}}}";
     let case = planned(&format!("{request}\n{mix}\n{LOAD}")).cases.remove(0);
-    assert_eq!(of(&case, |own| own.pull), [Pull::Weight(3.0), Pull::Weight(1.0)]);
+    assert_eq!(of(&case, |own| own.load), [EntryLoad::Weight(3.0), EntryLoad::Weight(1.0)]);
     assert_eq!(of(&case, |own| own.request.max_tokens.clone()), [Some(Quantity::Fixed(5)), Some(Quantity::Fixed(9))]);
     assert_eq!(of(&case, |own| own.request.stream), [false, false]);
     assert_eq!(of(&case, |own| own.request.sampling.contains_key("temperature")), [true, false]);
@@ -37,8 +37,8 @@ fn mix_entry_inherits_from_the_scenario() {
     assert_eq!((retry.max, retry.statuses.as_slice(), &case.mix[0].request.retry), (7, &[429, 503][..], &None));
     let texts = of(&case, |own| format!("{:?}", own.dataset.source));
     assert_eq!(texts, [r#"Prompt("own")"#, r#"Prompt("base")"#]);
-    assert_eq!((case.request.clone(), case.lines().len()), (case.mix[0].request.clone(), 2));
-    assert_eq!(case.load_words(), "concurrency 1; a 75%, b 25%");
+    assert_eq!((case.request.clone(), case.traffic_classes().len()), (case.mix[0].request.clone(), 2));
+    assert_eq!(case.describe_load(), "concurrency 1; a 75%, b 25%");
 }
 
 #[test]
@@ -54,7 +54,10 @@ fn rates_of_mix_entries_add_up_to_an_open_loop() {
     let mix = "dataset: openqa\nmix: [{name: a, rate: 5/s}, {name: b, rate: 90/m}]";
     let case = planned(&format!("{mix}\nload: {{duration: 4s, max_in_flight: 3}}")).cases.remove(0);
     assert_eq!(case.load.shape, Shape::Open { rate: 6.5, arrival: Arrival::Poisson });
-    assert_eq!((case.rates(), case.load_words()), (Some(vec![("a", 5.0), ("b", 1.5)]), "6.5/s poisson; a 5/s, b 1.5/s".into()));
+    assert_eq!(
+        (case.entry_rates(), case.describe_load()),
+        (Some(vec![("a", 5.0), ("b", 1.5)]), "6.5/s poisson; a 5/s, b 1.5/s".into())
+    );
     let even = planned(&format!("{mix}\nload: {{requests: 4, arrivals: constant}}"));
     assert_eq!(even.cases[0].load.shape, Shape::Open { rate: 6.5, arrival: Arrival::Constant });
 }
@@ -66,11 +69,11 @@ fn matrix_and_settings_address_entries_by_name_or_index() {
     let ids: Vec<&str> = swept.cases.iter().map(|case| case.id.as_str()).collect();
     assert_eq!(ids, ["weight=1,max_tokens=8,top_k=4", "weight=3,max_tokens=8,top_k=4"]);
     let case = &swept.cases[1];
-    assert_eq!(of(case, |own| own.pull.size()), [3.0, 1.0]);
+    assert_eq!(of(case, |own| own.load.size()), [3.0, 1.0]);
     assert_eq!(of(case, |own| own.request.max_tokens.clone()), [None, Some(Quantity::Fixed(8))]);
     assert_eq!(of(case, |own| own.request.sampling["top_k"].clone()), [3, 4], "what is swept for all is one's own last");
     let set = load_with(&text(&mix), &[], &[("mix.b.weight", "4")]).unwrap().plan;
-    assert_eq!(of(&set.cases[0], |own| own.pull.size()), [1.0, 4.0]);
+    assert_eq!(of(&set.cases[0], |own| own.load.size()), [1.0, 4.0]);
     let lost = messages(load_with(&text(&mix), &[], &[("mix.c.weight", "4")]));
     assert_eq!(lost, ["--set:1:1 `mix.c.weight` does not exist"]);
     let none = messages(load_with(&text(&format!("dataset: openqa\n{LOAD}\nmatrix: {{mix.a.weight: [1]}}")), &[], &[]));
@@ -83,7 +86,7 @@ fn matrix_and_settings_address_entries_by_name_or_index() {
     let rated = planned(&format!(
         "dataset: openqa\nmix: [{{name: a, rate: 2/s}}, {{name: b, rate: 1/s}}]\nload: {{requests: 9}}\n{search}"
     ));
-    assert_eq!((rated.quests[0].spec.start, rated.cases[0].rates()), (1.0, Some(vec![("a", 2.0), ("b", 1.0)])));
+    assert_eq!((rated.searches[0].spec.start, rated.cases[0].entry_rates()), (1.0, Some(vec![("a", 2.0), ("b", 1.0)])));
 }
 
 #[test]
@@ -91,10 +94,10 @@ fn conversations_in_a_mix_entry_are_counted_as_sessions() {
     let talk = "{kind: sharegpt, path: builtin, turns: {}}";
     let mix = format!("mix: [{{name: a, dataset: openqa}}, {{name: b, dataset: {talk}}}]");
     let case = planned(&format!("{mix}\nload: {{concurrency: 2, sessions: 7}}")).cases.remove(0);
-    assert_eq!((case.load.requests, case.talks()), (Some(7), true));
+    assert_eq!((case.load.requests, case.has_conversations()), (Some(7), true));
     assert!(load_with(&text(&format!("{mix}\nload: {{concurrency: 2, requests: 7}}")), &[], &[]).is_err());
     let unused = format!("dataset: {talk}\nmix: [{{name: a, dataset: openqa}}]\nload: {{concurrency: 2, requests: 7}}");
-    assert!(!planned(&unused).cases[0].talks());
+    assert!(!planned(&unused).cases[0].has_conversations());
 }
 
 #[test]

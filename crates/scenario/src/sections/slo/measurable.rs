@@ -18,7 +18,7 @@ pub(super) fn check_measurable(limit: &Limit<'_>, case: &Case, rounds: u32, spec
         Subject::Signal { signal, .. } => return check_signal(limit, *signal, case, spec, review),
     };
     tags.iter().for_each(|(tag, value)| check_tag(limit, case, tag, value, rounds, review));
-    let lines = case.lines_of(limit.check.group());
+    let lines = case.classes_for_group(limit.check.group());
     for metric in metrics {
         if !tags.is_empty() {
             check_tags(limit, metric, review);
@@ -88,7 +88,7 @@ fn case_lacks(metric: Metric, case: &Case, spec: &TelemetrySpec) -> Option<(&'st
             Some(("responses are not streamed", "Set `request.stream: true`"))
         }
         Requires::Gpus if case.target.gpus.is_none() => Some(("the number of GPUs is not known", "Set `target.gpus`")),
-        Requires::OpenLoop if case.load.shape.closed() => Some(("a closed loop has no offered rate", "Set `load.rate`")),
+        Requires::OpenLoop if case.load.shape.is_closed_loop() => Some(("a closed loop has no offered rate", "Set `load.rate`")),
         Requires::ManagedServer if case.target.server.is_none() => {
             Some(("the run does not start a server", "Set `target.server`"))
         }
@@ -124,13 +124,13 @@ fn check_tag(limit: &Limit<'_>, case: &Case, tag: &str, value: &str, rounds: u32
         }
         "turn" => {
             let turn = ["first", "later"].contains(&value) || value.parse::<u32>().is_ok_and(|turn| turn > 0);
-            (turn && case.talks(), "With `dataset.turns`, turns are `first`, `later`, or 1, 2, ….".to_owned())
+            (turn && case.has_conversations(), "With `dataset.turns`, turns are `first`, `later`, or 1, 2, ….".to_owned())
         }
         // Groups in the data are not known yet, entries of a mix are.
         "group" if case.mix.is_empty() => return,
         "group" => {
             let names = case.mix.iter().map(|entry| entry.name.as_str());
-            (case.entry_of(Some(value)).is_some(), format!("Entries are {}.", list(names, "and")))
+            (case.entry_for_group(Some(value)).is_some(), format!("Entries are {}.", list(names, "and")))
         }
         _ => (value.parse::<u32>().is_ok_and(|round| round < rounds), format!("Rounds are 0 to {}.", rounds.saturating_sub(1))),
     };

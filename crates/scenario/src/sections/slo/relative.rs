@@ -6,11 +6,11 @@ use crate::fault::{Mistake, Review};
 use crate::sections::baseline::{self, BaselineState};
 use crate::sections::reference;
 use crate::tree::{Node, Span};
-use llmscen_core::baseline::{Against, Known, Relative};
+use llmscen_core::baseline::{ReferenceKind, ReferenceValue, Relative};
 use llmscen_core::check::{Check, Confidence, Subject};
-use llmscen_core::labels::Scalar;
 use llmscen_core::metric::{Metric, Stat};
 use llmscen_core::plan::Case;
+use llmscen_core::plan::Scalar;
 use llmscen_core::telemetry::TelemetrySpec;
 
 /// The inputs of relative limits.
@@ -63,13 +63,13 @@ pub(super) fn resolve_limit(limit: &Limit<'_>, case: &Case, context: &RelativeCo
     let Some(relative) = check.relative else { return check };
     let limit_at = place_of(limit, relative.to, review);
     let known = match relative.to {
-        Against::Baseline => baseline_value(&check, case, context, limit_at, review),
-        Against::Reference if context.root.get("reference").is_none() => {
+        ReferenceKind::Baseline => baseline_value(&check, case, context, limit_at, review),
+        ReferenceKind::Reference if context.root.get("reference").is_none() => {
             let mistake = Mistake::new(limit_at, "a limit relative to a reference, but no `reference:`", "there is none");
             review.push(mistake.help("For example reference: { output_tps: { \"load.concurrency=1\": 420 } }."));
             None
         }
-        Against::Reference => reference::find_value(context.root, &check, &with_stage_label(case), limit_at, review),
+        ReferenceKind::Reference => reference::find_value(context.root, &check, &with_stage_label(case), limit_at, review),
     };
     let relative = Relative { known, ..relative };
     Check { limit: relative.limit(), relative: Some(relative), ..check }
@@ -88,7 +88,7 @@ fn baseline_value(
     context: &RelativeContext<'_>,
     limit_at: Span,
     review: &mut Review,
-) -> Option<Known> {
+) -> Option<ReferenceValue> {
     match &context.baseline {
         BaselineState::Loaded(baseline, _) => baseline::find_value(baseline, check, case, limit_at, review),
         BaselineState::Missing | BaselineState::Broken => None,
@@ -102,7 +102,7 @@ fn baseline_value(
 }
 
 /// The span of `baseline` or `reference` in a limit.
-fn place_of(limit: &Limit<'_>, to: Against, review: &Review) -> Span {
+fn place_of(limit: &Limit<'_>, to: ReferenceKind, review: &Review) -> Span {
     word_span(limit, to.name(), review)
 }
 

@@ -4,7 +4,7 @@ use crate::fault::Review;
 use crate::tree::{Data, Node, Part};
 use crate::values::target::{split_url, url_error};
 use llmscen_core::api::Api;
-use llmscen_core::url_secrets::shown;
+use llmscen_core::url_secrets::redact_url;
 use std::collections::BTreeSet;
 
 const AXES: [&str; 3] = ["target.url", "target.api", "request.stream"];
@@ -47,7 +47,7 @@ pub(super) fn is_fixed(api: Api, root: &Node) -> bool {
 }
 
 pub(super) fn note(url: &str) -> String {
-    format!("target.url completed to {}", shown(url))
+    format!("target.url completed to {}", redact_url(url))
 }
 
 /// Completes the URL in the tree, so that the resolved plan has it. If a matrix sets one of its inputs, each case completes its
@@ -88,7 +88,7 @@ mod tests {
     use super::*;
     use crate::Loaded;
     use crate::tests::load_with;
-    use llmscen_core::target::Place;
+    use llmscen_core::target::TargetLocation;
 
     #[test]
     fn only_base_urls_are_completed() {
@@ -137,7 +137,7 @@ mod tests {
 
     fn urls(loaded: &Loaded) -> Vec<&str> {
         let cases = loaded.plan.cases.iter();
-        cases.map(|case| if let Place::Url(url) = &case.target.place { url.as_str() } else { "" }).collect()
+        cases.map(|case| if let TargetLocation::Url(url) = &case.target.location { url.as_str() } else { "" }).collect()
     }
 
     fn notes(loaded: &Loaded) -> Vec<&str> {
