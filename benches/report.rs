@@ -3,7 +3,7 @@
 //! Writes the folder of a run that never was, 8 cases × 3 rounds × 2000 requests of 500 tokens unless told, and lets `llmscen report`
 //! make its reports twice. What is printed is the time and the memory of each, and whether both wrote the same bytes.
 
-use llmscen_analysis::{Table, Tagged};
+use llmscen_analysis::{Table, TaggedOutcome};
 use llmscen_core::manifest::{Manifest, Part, Vitals};
 use llmscen_core::outcome::{Counted, Finish, Outcome, Phase, Timeline, Usage};
 use llmscen_core::units::Nanos;
@@ -67,7 +67,7 @@ fn write(folder: &Path, size: Size) {
     }
     let tagged = rounds
         .iter()
-        .flat_map(|(case, round, rows)| rows.iter().map(|outcome| Tagged { case, round: *round, shard: 0, outcome }));
+        .flat_map(|(case, round, rows)| rows.iter().map(|outcome| TaggedOutcome { case, round: *round, shard: 0, outcome }));
     let table = Table::build(tagged);
     let mut bytes = Vec::new();
     table.write_parquet(&mut bytes).expect("rows");

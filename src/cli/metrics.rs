@@ -14,7 +14,7 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::TokioIo;
-use llmscen_telemetry::process::stand_behind;
+use llmscen_telemetry::process::lower_thread_priority;
 use std::convert::Infallible;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
@@ -49,7 +49,7 @@ impl Endpoint {
         let registry = endpoint.registry.clone();
         let scrapes = endpoint.scrapes.clone();
         std::thread::Builder::new().name("metrics".into()).spawn(move || {
-            stand_behind();
+            lower_thread_priority();
             runtime.block_on(serve(listener, registry, scrapes))
         })?;
         Ok(endpoint)

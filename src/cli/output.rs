@@ -5,7 +5,7 @@ use crate::cli::exit::Exit;
 use crate::cli::terminal::Terminal;
 use clap::{Args, ValueEnum};
 use llmscen_core::report::Report;
-use llmscen_report::summary::{LIMIT, Place, summary};
+use llmscen_report::summary::{LIMIT, ReportLocation, summary};
 use llmscen_report::{ViewError, tables};
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
@@ -67,7 +67,7 @@ fn print_tables(report: &Report, terminal: &mut Terminal) {
     let (width, color) = (terminal.out_width(), terminal.out_color);
     terminal.print(&llmscen_report::case_table(report, width, color));
     terminal.print(&llmscen_report::telemetry_lines(report));
-    llmscen_report::local::lines(report).iter().for_each(|line| terminal.print(&format!("{line}\n")));
+    llmscen_report::local::terminal_lines(report).iter().for_each(|line| terminal.print(&format!("{line}\n")));
     terminal.print(&llmscen_report::local::speed_table(report, width, color));
     // The probes of a search are expected to fail some objectives, so each probe has one line.
     let objectives = if report.searches.is_empty() { llmscen_report::slo_table } else { llmscen_report::probe_table };
@@ -117,7 +117,7 @@ impl Summary {
         let folder = folder.display().to_string();
         let written = file.metadata().and_then(|metadata| {
             let free = LIMIT.saturating_sub(metadata.len().try_into().unwrap_or(usize::MAX));
-            let text = terminal.clean(&summary(report, &Place { folder: &folder, job: self.job.as_deref() }, free));
+            let text = terminal.clean(&summary(report, &ReportLocation { folder: &folder, job: self.job.as_deref() }, free));
             (&mut &*file).write_all(text.as_bytes())
         });
         if let Err(error) = written {

@@ -19,14 +19,14 @@ use crate::run::worker::handle::total_counters;
 use crate::store::journal::Writer;
 use crate::store::{Record, StoreError};
 use async_channel::Receiver;
-use llmscen_analysis::{Builder, Tagged};
-use llmscen_client::counters::Gauges;
-use llmscen_client::http::Finished;
+use llmscen_analysis::{Builder, TaggedOutcome};
+use llmscen_client::counters::LiveCounters;
+use llmscen_client::http::CompletedCall;
 use llmscen_core::early_stop::EarlyStop;
 use llmscen_core::mix::is_in_group;
 use llmscen_core::outcome::Outcome;
 use llmscen_datasets::token::Tokenizer;
-use llmscen_telemetry::process::stand_behind;
+use llmscen_telemetry::process::lower_thread_priority;
 use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -58,7 +58,7 @@ pub struct CollectorState {
     /// Live metrics.
     pub live_metrics: LiveMetrics,
     /// Counters of the workers.
-    pub gauges: Vec<Arc<Gauges>>,
+    pub gauges: Vec<Arc<LiveCounters>>,
     /// Receives live metrics.
     pub events: mpsc::Sender<Event>,
     /// Pressed after an error of the journal, so that nothing more is sent.
@@ -82,9 +82,9 @@ pub struct Collector(JoinHandle<Result<CollectorState, RunError>>);
 
 impl Collector {
     /// Starts to receive outcomes, until every worker has ended.
-    pub fn start(state: CollectorState, results: Receiver<Finished>) -> Result<Collector, RunError> {
+    pub fn start(state: CollectorState, results: Receiver<CompletedCall>) -> Result<Collector, RunError> {
         let thread = std::thread::Builder::new().name("collect".into()).spawn(move || {
-            stand_behind();
+            lower_thread_priority();
             // Without the collector nothing is recorded, so the workers must stop.
             let _on_panic = PressOnPanic(state.halt.clone());
             run(state, results)
@@ -98,14 +98,14 @@ impl Collector {
     }
 }
 
-fn run(mut state: CollectorState, results: Receiver<Finished>) -> Result<CollectorState, RunError> {
+fn run(mut state: CollectorState, results: Receiver<CompletedCall>) -> Result<CollectorState, RunError> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().map_err(RunError::Thread)?;
     runtime.block_on(state.collect(results));
     Ok(state)
 }
 
 impl CollectorState {
-    async fn collect(&mut self, results: Receiver<Finished>) {
+    async fn collect(&mut self, results: Receiver<CompletedCall>) {
         let mut flush = tokio::time::interval(FLUSH_INTERVAL);
         loop {
             tokio::select! {
@@ -148,8 +148,8 @@ impl CollectorState {
         }
     }
 
-    fn record(&mut self, finished: Finished) {
-        let Finished { mut outcome, text, copy, .. } = finished;
+    fn record(&mut self, finished: CompletedCall) {
+        let CompletedCall { mut outcome, text, captured: copy, .. } = finished;
         let group = outcome.group.as_deref().unwrap_or_default();
         let tokenizer = self.tokenizers.iter().find(|(name, _)| name.is_empty() || is_in_group(group, name));
         if let (Some((_, tokenizer)), Some(text)) = (tokenizer, text) {
@@ -164,7 +164,7 @@ impl CollectorState {
         self.check_early_stop(&outcome);
         self.tally.count(&outcome);
         if let Some(rows) = &mut self.rows {
-            rows.push(&Tagged { case: &self.id, round: self.round, shard: 0, outcome: &outcome });
+            rows.push(&TaggedOutcome { case: &self.id, round: self.round, shard: 0, outcome: &outcome });
             if self.futility_stop.as_mut().is_some_and(|futility_stop| futility_stop.check(&outcome, rows)) {
                 self.halt.press();
             }
@@ -195,7 +195,7 @@ impl CollectorState {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use llmscen_client::http::dropped;
+    use llmscen_client::http::dropped_outcome;
     use llmscen_core::outcome::Phase;
     use llmscen_core::request::PreparedRequest;
     use llmscen_core::units::Nanos;
@@ -238,8 +238,8 @@ mod tests {
         let collector = Collector::start(state, results).unwrap();
         for seq in 0..2000 {
             let call = PreparedRequest { seq, ..PreparedRequest::default() };
-            let outcome = dropped(&call, Phase::Measured, Nanos::ZERO, &"x".repeat(100));
-            sender.send_blocking(Finished::bare(outcome)).unwrap();
+            let outcome = dropped_outcome(&call, Phase::Measured, Nanos::ZERO, &"x".repeat(100));
+            sender.send_blocking(CompletedCall::bare(outcome)).unwrap();
         }
         drop(sender);
         let collected = collector.finish().unwrap();

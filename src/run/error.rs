@@ -1,7 +1,7 @@
 //! Errors that end a run.
 
 use crate::store::StoreError;
-use llmscen_analysis::FrameError;
+use llmscen_analysis::TableError;
 use llmscen_client::ClientError;
 use llmscen_client::server::ServerError;
 use llmscen_core::early_stop::{AllFailed, EarlyStop, TargetLost};
@@ -137,14 +137,14 @@ pub enum RunError {
     Store(#[from] StoreError),
     /// The request table cannot be built or read.
     #[error(transparent)]
-    Frame(#[from] FrameError),
+    Frame(#[from] TableError),
     /// The stored request table of a run cannot be read.
     #[error("cannot read {path}: {source}; restore the file from a copy, or run the scenario again")]
     Rows {
         /// The file.
         path: PathBuf,
         /// Why.
-        source: FrameError,
+        source: TableError,
     },
     /// A report cannot be rendered.
     #[error(transparent)]

@@ -23,7 +23,7 @@ use crate::run::worker::target_health::FailFast;
 use crate::store::journal::{self, Writer};
 use crate::store::{RunDir, RunLocation, manifest};
 use llmscen_analysis::Table;
-use llmscen_client::counters::Absurd;
+use llmscen_client::counters::ImplausibleCounts;
 use llmscen_client::route::Route;
 use llmscen_core::early_stop::EarlyStop;
 use llmscen_core::manifest::{FailedCase, Manifest, Part};
@@ -243,7 +243,7 @@ pub struct Execution<'a> {
     row_usage: RowUsage,
     replies: Replies,
     /// Replies with impossible counts, by case.
-    absurd: BTreeMap<String, Absurd>,
+    absurd: BTreeMap<String, ImplausibleCounts>,
     /// Notes that were sent as events already.
     sent_notes: Vec<String>,
     /// Why the run cannot go on.
@@ -436,7 +436,7 @@ impl<'a> Execution<'a> {
     fn record_result(&mut self, input: &RoundInput<'_>, result: RoundResult) {
         self.row_usage.add_round(input.prepared, &input.strides, input.planned, &result.sent);
         self.replies.add(&result.tally.replies);
-        if let Some(absurd) = Absurd::joined(self.absurd.remove(&input.case.id), result.absurd) {
+        if let Some(absurd) = ImplausibleCounts::joined(self.absurd.remove(&input.case.id), result.absurd) {
             self.absurd.insert(input.case.id.clone(), absurd);
         }
         self.journal = Some(result.journal);

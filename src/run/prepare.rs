@@ -7,8 +7,8 @@ use crate::run::execution::stop::Level;
 use crate::run::requests::traffic_class::{TrafficClass, distinct_datasets};
 use http::Uri;
 use llmscen_client::clock::Clock;
-use llmscen_client::counters::Gauges;
-use llmscen_client::http::{Http, Setting};
+use llmscen_client::counters::LiveCounters;
+use llmscen_client::http::{HttpClient, HttpOptions};
 use llmscen_client::route::Route;
 use llmscen_client::route::proxy_for;
 use llmscen_core::dataset::{DatasetSpec, OnExhausted};
@@ -308,7 +308,7 @@ async fn reach_target(target: &Target, url: &str, prepared: &PreparedCase, conte
 
 /// Tries to open a connection. The error is the number of attempts and the failure of the last one. A connect timeout is not tried
 /// again: that would only take as long once more.
-async fn connect(client: &Http) -> Result<(), (u32, Failure)> {
+async fn connect(client: &HttpClient) -> Result<(), (u32, Failure)> {
     let mut attempt = 1;
     loop {
         match client.reach().await {
@@ -323,17 +323,17 @@ async fn connect(client: &Http) -> Result<(), (u32, Failure)> {
 }
 
 /// A client for requests outside of rounds; None without a route.
-fn http_client(target: &Target, prepared: &PreparedCase, start: Instant) -> Result<Option<Http>, RunError> {
+fn http_client(target: &Target, prepared: &PreparedCase, start: Instant) -> Result<Option<HttpClient>, RunError> {
     let Some(route) = &prepared.route else { return Ok(None) };
-    let setting = Setting {
-        clock: Clock::starting(start),
-        gauges: Arc::new(Gauges::default()),
+    let setting = HttpOptions {
+        clock: Clock::new(start),
+        counters: Arc::new(LiveCounters::default()),
         protocol: prepared.protocol.clone(),
         keep_text: false,
         keep_bodies: false,
-        manners: Default::default(),
+        policy: Default::default(),
     };
-    Ok(Some(Http::new(target, route, setting)?))
+    Ok(Some(HttpClient::new(target, route, setting)?))
 }
 
 /// Every URL of a plan without its secrets, and its proxy in words; `env`: the proxy variables.

@@ -27,7 +27,7 @@ use llmscen_core::seed::Seed;
 use llmscen_core::units::Nanos;
 use llmscen_datasets::Prompts;
 use llmscen_scenario::render::Rendered;
-use llmscen_telemetry::process::stand_behind;
+use llmscen_telemetry::process::lower_thread_priority;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::sync::mpsc::{self, RecvTimeoutError};
@@ -248,7 +248,7 @@ impl RequestQueue {
         let (senders, receivers): (Vec<_>, Vec<_>) = (0..queues).map(|_| bounded(capacity.div_ceil(queues))).unzip();
         let (ready, is_ready) = mpsc::channel();
         let thread = std::thread::Builder::new().name("requests".into()).spawn(move || {
-            stand_behind();
+            lower_thread_priority();
             fill_queues(generator, first, &senders, ready)
         });
         let thread = thread.map_err(RunError::Thread)?;

@@ -36,9 +36,9 @@ use crate::store::{Record, RunDir};
 use async_channel::{Receiver, Sender, bounded};
 use llmscen_analysis::{Builder, Table};
 use llmscen_client::clock::Clock;
-use llmscen_client::counters::{Absurd, Gauges};
-use llmscen_client::http::{Finished, Setting};
-use llmscen_client::retry::Manners;
+use llmscen_client::counters::{ImplausibleCounts, LiveCounters};
+use llmscen_client::http::{CompletedCall, HttpOptions};
+use llmscen_client::retry::RequestPolicy;
 use llmscen_client::route::Route;
 use llmscen_core::artifacts::Bodies;
 use llmscen_core::manifest::{Part, Vitals};
@@ -145,7 +145,7 @@ pub fn run_round(
     journal.append(&Record::Started { case: input.index as u32, round, origin_ns })?;
 
     let (sender, results) = bounded(RESULTS_CAPACITY);
-    let state = RoundState::new(input, route, stop, Clock::starting(origin), context);
+    let state = RoundState::new(input, route, stop, Clock::new(origin), context);
     let collector = Collector::start(state.collector(journal)?, results)?;
     let turn_renderer = state.start_turn_renderer(&prompts)?;
     let workers = state.run_workers(&request_queue, turn_renderer.as_ref(), sender);
@@ -185,7 +185,7 @@ pub fn run_round(
     Ok(RoundResult {
         part,
         tally,
-        absurd: state.gauges.iter().map(|gauges| gauges.absurd()).fold(None, Absurd::joined),
+        absurd: state.gauges.iter().map(|gauges| gauges.absurd()).fold(None, ImplausibleCounts::joined),
         rows: rows.map(Builder::finish),
         unwritten,
         sent,
@@ -215,7 +215,7 @@ struct RoundState<'a> {
     local: Option<ModelSession>,
     logits_writer: Arc<LogitsWriter>,
     /// Counters per worker.
-    gauges: Vec<Arc<Gauges>>,
+    gauges: Vec<Arc<LiveCounters>>,
     shared: SharedState,
 }
 
@@ -277,7 +277,7 @@ impl<'a> RoundState<'a> {
         &self,
         request_queue: &RequestQueue,
         turn_renderer: Option<&TurnRenderer>,
-        results: Sender<Finished>,
+        results: Sender<CompletedCall>,
     ) -> WorkerResults {
         let start = |(index, queue): (usize, &Receiver<PreparedRequest>)| {
             let turn_requests = turn_renderer.map(|turn_renderer| turn_renderer.turn_requests.clone());
@@ -302,7 +302,7 @@ impl<'a> RoundState<'a> {
         index: usize,
         queue: Receiver<PreparedRequest>,
         turn_requests: Option<Sender<TurnRequest>>,
-        results: Sender<Finished>,
+        results: Sender<CompletedCall>,
     ) -> Result<WorkerHandle, RunError> {
         let case = self.input.case;
         let gauges = self.gauges.get(index).cloned().unwrap_or_default();
@@ -329,18 +329,18 @@ impl<'a> RoundState<'a> {
         })
     }
 
-    fn engine_setting(&self, gauges: Arc<Gauges>) -> Setting {
+    fn engine_setting(&self, gauges: Arc<LiveCounters>) -> HttpOptions {
         let RoundInput { prepared, round, seed, bodies, .. } = *self.input;
-        Setting {
+        HttpOptions {
             clock: self.shared.clock,
-            gauges,
+            counters: gauges,
             protocol: prepared.protocol.clone(),
             keep_text: prepared.conversations || prepared.classes.iter().any(|class| class.tokenizer.is_some()),
             keep_bodies: bodies != Bodies::None,
-            manners: Manners {
+            policy: RequestPolicy {
                 retry: prepared.classes.iter().map(|class| class.case.request.retry.clone()).collect(),
                 seed,
-                stem: format!("{}-{round}", prepared.stem),
+                id_prefix: format!("{}-{round}", prepared.stem),
             },
         }
     }
@@ -415,7 +415,7 @@ pub struct RoundResult {
     /// Outcomes that may be missing in the journal.
     pub unwritten: Vec<Outcome>,
     /// Replies with impossible counts.
-    pub absurd: Option<Absurd>,
+    pub absurd: Option<ImplausibleCounts>,
     /// Dataset rows sent, per traffic class.
     pub sent: Vec<SentRows>,
     /// Telemetry.

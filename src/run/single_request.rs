@@ -14,12 +14,12 @@ use crate::run::requests::{RequestGenerator, render_first};
 use crate::run::round::{route_of_round, start_simulator};
 use crate::run::worker::engine::Engine;
 use crate::store::RunDir;
-use llmscen_client::body_capture::{Copied, Copies, Heads};
+use llmscen_client::body_capture::{CapturedBody, CapturedExchange, CapturedHeads};
 use llmscen_client::clock::Clock;
-use llmscen_client::exchange::shown_location;
-use llmscen_client::http::{Finished, Setting};
-use llmscen_client::redact::{redactor_on, shown_headers};
-use llmscen_client::retry::Manners;
+use llmscen_client::exchange::redact_location;
+use llmscen_client::http::{CompletedCall, HttpOptions};
+use llmscen_client::redact::{redact_headers, target_redactor};
+use llmscen_client::retry::RequestPolicy;
 use llmscen_client::route::Route;
 use llmscen_core::outcome::{FailureKind, Outcome, Phase};
 use llmscen_core::plan::{Case, Plan};
@@ -95,13 +95,13 @@ pub fn send_one(plan: &Plan, index: usize, folder: &RunDir, context: &Context) -
         let simulator = start_simulator(case, seed)?;
         let route = route_of_round(prepared.route.as_ref(), simulator.as_ref(), case)?;
         let model = LocalModels::default().load(&case.target, plan.seed, context)?;
-        let setting = Setting {
-            clock: Clock::starting(Instant::now()),
-            gauges: Arc::default(),
+        let setting = HttpOptions {
+            clock: Clock::new(Instant::now()),
+            counters: Arc::default(),
             protocol: prepared.protocol.clone(),
             keep_text: true,
             keep_bodies: true,
-            manners: Manners { retry: Vec::new(), seed, stem: format!("{}-0", prepared.stem) },
+            policy: RequestPolicy { retry: Vec::new(), seed, id_prefix: format!("{}-0", prepared.stem) },
         };
         let (finished, served) = send(case, route.as_ref(), model, call, setting, &context.stop)?;
         let tokenizer = prepared.classes.get(entry).and_then(|class| class.tokenizer.as_ref());
@@ -119,9 +119,9 @@ fn send(
     route: Option<&Route>,
     model: Option<Arc<Host>>,
     call: PreparedRequest,
-    setting: Setting,
+    setting: HttpOptions,
     stop: &Stop,
-) -> Result<(Finished, Option<Vec<String>>), RunError> {
+) -> Result<(CompletedCall, Option<Vec<String>>), RunError> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(RunError::Thread)?;
     let sent = LocalSet::new().block_on(&runtime, async {
         // Pressed, so that the batch does not wait for more requests.
@@ -168,22 +168,23 @@ fn hint(case: &Case, outcome: &Outcome, served: Option<Vec<String>>) -> Option<S
 }
 
 /// The request and its response, without secrets.
-fn describe(case: &Case, route: Option<&Route>, finished: Finished) -> SingleRequest {
-    let Finished { outcome, text, message, copy } = finished;
-    let redactor = route.map_or_else(|| Redactor::for_target(&case.target), |route| redactor_on(&case.target, route));
-    let Copies { request, own: request_headers, heads, response } = copy.map_or_else(Copies::default, |copy| *copy);
+fn describe(case: &Case, route: Option<&Route>, finished: CompletedCall) -> SingleRequest {
+    let CompletedCall { outcome, text, message, captured: copy } = finished;
+    let redactor = route.map_or_else(|| Redactor::for_target(&case.target), |route| target_redactor(&case.target, route));
+    let CapturedExchange { request, call_headers: request_headers, heads, response } =
+        copy.map_or_else(CapturedExchange::default, |copy| *copy);
     let redactor = redactor.with_headers(&request_headers);
     let named = case.target.headers.iter().map(|(name, _)| name.as_str());
     let named = named.chain(request_headers.iter().map(|(name, _)| name.as_str()));
     let (headers, reply) = match heads {
-        Some(Heads { sent, reply }) => {
+        Some(CapturedHeads { sent, reply }) => {
             let reply = reply.map(|(version, status, headers)| {
-                let mut headers = shown_headers(&redactor, &headers, std::iter::empty());
+                let mut headers = redact_headers(&redactor, &headers, std::iter::empty());
                 let location = headers.iter_mut().find(|(name, _)| name == "location");
-                location.into_iter().for_each(|(_, value)| *value = shown_location(value));
+                location.into_iter().for_each(|(_, value)| *value = redact_location(value));
                 ReplyHead { status: format!("{version:?} {status}"), headers }
             });
-            (shown_headers(&redactor, &sent, named), reply)
+            (redact_headers(&redactor, &sent, named), reply)
         }
         None => (Vec::new(), None),
     };
@@ -218,7 +219,7 @@ enum Framing {
 }
 
 /// The events of a stream, each with the time of the read that completed it.
-fn split_events(response: &Copied, framing: Framing, sent: Nanos, clean: impl Fn(&str) -> String) -> Vec<(Nanos, String)> {
+fn split_events(response: &CapturedBody, framing: Framing, sent: Nanos, clean: impl Fn(&str) -> String) -> Vec<(Nanos, String)> {
     let text = &response.bytes;
     let at = |end: usize| response.reads.iter().find(|(_, bytes)| *bytes >= end).map_or(Nanos::ZERO, |(at, _)| at.since(sent));
     let mut events = Vec::new();
@@ -244,7 +245,7 @@ mod tests {
 
     #[test]
     fn events_have_the_time_of_the_read_that_completed_them() {
-        let mut copied = Copied::default();
+        let mut copied = CapturedBody::default();
         let ms = Nanos::from_millis;
         for (at, piece) in [(12, "event: a\nda"), (15, "ta: 1\r\n\r\n: ping\n\ndata"), (20, ": sk-123"), (21, "\n")] {
             copied.add(piece.as_bytes());

@@ -26,7 +26,7 @@ use crate::run::worker::target_health::{TargetHealth, connect_failure};
 use crate::run::worker::timer::Timer;
 use async_channel::{Receiver, Sender};
 use llmscen_client::clock::Clock;
-use llmscen_client::http::{Finished, dropped};
+use llmscen_client::http::{CompletedCall, dropped_outcome};
 use llmscen_core::load::{Load, Shape};
 use llmscen_core::outcome::{Outcome, Phase};
 use llmscen_core::request::PreparedRequest;
@@ -126,7 +126,7 @@ pub struct Worker {
     /// Rendered requests.
     pub queue: Receiver<PreparedRequest>,
     /// Channel to the collector.
-    pub results: Sender<Finished>,
+    pub results: Sender<CompletedCall>,
     /// Timer for send times and for the end of sending.
     pub timer: Timer,
     /// Timer for changes of the number of users.
@@ -254,7 +254,7 @@ impl Worker {
         {
             let ScheduledRequest { call, intended, phase, .. } = scheduled;
             let why = format!("max_in_flight of {} was reached", in_flight_limit.limit);
-            let first = Finished::bare(dropped(&call, phase, intended, &why));
+            let first = CompletedCall::bare(dropped_outcome(&call, phase, intended, &why));
             self.deliver(first).await;
             return self.deliver_all(UnsentTurns::new(&call, phase).drop_from(1, intended, &why)).await;
         }
@@ -295,13 +295,13 @@ impl Worker {
         let _ = self.cancel.subscribe().wait_for(|cancelled| *cancelled).await;
     }
 
-    async fn deliver_all(&self, outcomes: Vec<Finished>) {
+    async fn deliver_all(&self, outcomes: Vec<CompletedCall>) {
         for finished in outcomes {
             self.deliver(finished).await;
         }
     }
 
-    pub(crate) async fn deliver(&self, finished: Finished) {
+    pub(crate) async fn deliver(&self, finished: CompletedCall) {
         self.shared.target_health.record(&finished.outcome);
         // The collector outlives the workers. Without it, its error is reported, and nothing more can be recorded.
         if self.results.send(finished).await.is_err() {
@@ -332,7 +332,7 @@ impl Worker {
     /// Delivers the last outcomes of a request or session and frees its slot. In a closed loop, a user whose connection failed
     /// waits before its slot is free; `failed_connects` counts its consecutive failures before this one. An open loop keeps its
     /// schedule.
-    async fn conclude(&self, outcomes: Vec<Finished>, failed_connects: u32) {
+    async fn conclude(&self, outcomes: Vec<CompletedCall>, failed_connects: u32) {
         let Some(failed) = outcomes.first().and_then(|finished| FailedConnect::new(&finished.outcome)) else {
             self.release(0);
             return self.deliver_all(outcomes).await;

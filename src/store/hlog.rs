@@ -7,7 +7,7 @@ use hdrhistogram::Histogram;
 use hdrhistogram::serialization::V2DeflateSerializer;
 use hdrhistogram::serialization::interval_log::{IntervalLogWriterBuilder, Tag};
 use llmscen_analysis::cells::{Cell, Values};
-use llmscen_analysis::{FrameError, Table};
+use llmscen_analysis::{Table, TableError};
 use llmscen_core::manifest::Manifest;
 use std::collections::HashMap;
 use std::fmt::{Display, Write as _};
@@ -31,7 +31,7 @@ const DIGITS: u8 = 3;
 pub enum LogError {
     /// The table lacks a column.
     #[error(transparent)]
-    Frame(#[from] FrameError),
+    Frame(#[from] TableError),
     /// The log cannot be encoded.
     #[error("the histograms cannot be encoded: {0}")]
     Log(String),
@@ -147,7 +147,7 @@ mod tests {
     use base64::engine::general_purpose::STANDARD;
     use hdrhistogram::serialization::Deserializer;
     use hdrhistogram::serialization::interval_log::{IntervalLogIterator, LogEntry};
-    use llmscen_analysis::Tagged;
+    use llmscen_analysis::TaggedOutcome;
     use llmscen_core::manifest::Part;
     use llmscen_core::outcome::{Failure, FailureKind, Outcome, Phase, Timeline};
     use llmscen_core::request::PreparedRequest;
@@ -202,7 +202,7 @@ mod tests {
         let other = outcome(0, 0, &[10, 20]);
         let failed = Outcome { end: Err(Failure::new(FailureKind::Truncated, "x")), ..outcome(1, 0, &[10, 20]) };
         let warm = Outcome { phase: Phase::Warmup, ..outcome(2, 0, &[10, 20]) };
-        let tagged = |case, round, outcome| Tagged { case, round, shard: 0, outcome };
+        let tagged = |case, round, outcome| TaggedOutcome { case, round, shard: 0, outcome };
         let all = [tagged("a=1,b=x y", 0, &rows[0]), tagged("a=1,b=x y", 0, &rows[1]), tagged("z", 0, &other)];
         let table = Table::build(all.into_iter().chain([tagged("z", 0, &failed), tagged("z", 0, &warm)]));
         let manifest = manifest(&[("a=1,b=x y", 0, 5_000_000_000), ("z", 0, 2_000_000_000)]);
@@ -224,7 +224,7 @@ mod tests {
     fn merged_lines_have_the_quantiles_of_the_rows_to_three_digits() {
         let exact: Vec<u64> = (0..4000u64).map(|n| 1 + (n * n * 7919) % 250_000_000).collect();
         let rows: Vec<Outcome> = exact.iter().zip(0..).map(|(micros, seq)| outcome(seq, seq * 1000, &[*micros])).collect();
-        let table = Table::build(rows.iter().map(|outcome| Tagged { case: "c", round: 1, shard: 0, outcome }));
+        let table = Table::build(rows.iter().map(|outcome| TaggedOutcome { case: "c", round: 1, shard: 0, outcome }));
         let lines = read(&log(&table, &manifest(&[("c", 1, 0)])));
         assert!(lines.iter().filter(|line| line.0 == "c/ttft").count() > 100, "{}", lines.len());
         let mut merged = Histogram::<u64>::new_with_bounds(1, MAX_VALUE, DIGITS).unwrap();
@@ -242,7 +242,7 @@ mod tests {
     #[test]
     fn a_long_round_has_intervals_of_ten_seconds() {
         let rows = [outcome(0, 0, &[5]), outcome(1, 700_000_000, &[5])];
-        let table = Table::build(rows.iter().map(|outcome| Tagged { case: "c", round: 0, shard: 0, outcome }));
+        let table = Table::build(rows.iter().map(|outcome| TaggedOutcome { case: "c", round: 0, shard: 0, outcome }));
         let lines = read(&log(&table, &manifest(&[("c", 0, 0)])));
         let places: Vec<_> = lines.iter().map(|line| (line.1, line.2)).collect();
         assert_eq!(places[..2], [(0, 10_000); 2]);

@@ -14,7 +14,7 @@ use crate::store::error::StoreError;
 use crate::store::rundir::RunDir;
 pub use crate::store::sqlite::stored_bodies::{BodyFilter, StoredBodies, StoredBody, stored_bodies};
 use llmscen_analysis::cells::{Cell, Values};
-use llmscen_analysis::{FrameError, Table};
+use llmscen_analysis::{Table, TableError};
 use llmscen_core::artifacts::Bodies;
 use llmscen_core::plan::Plan;
 use llmscen_core::report::{CaseReport, Report};
@@ -48,7 +48,7 @@ enum DatabaseError {
     #[error(transparent)]
     Sqlite(#[from] rusqlite::Error),
     #[error(transparent)]
-    Frame(#[from] FrameError),
+    Frame(#[from] TableError),
     #[error(transparent)]
     Store(#[from] StoreError),
     #[error(transparent)]

@@ -1,7 +1,7 @@
 //! Managed servers: they start, are measured, and are stopped in any case.
 
 use crate::lab::*;
-use llmscen_client::server::{Order, Server, ServerError};
+use llmscen_client::server::{Server, ServerCommand, ServerError};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use std::net::TcpListener;
@@ -49,8 +49,8 @@ impl Yard {
     }
 
     /// A server that logs its start and sleeps.
-    fn order(&self, script: &str, grace: Duration) -> Order {
-        Order {
+    fn order(&self, script: &str, grace: Duration) -> ServerCommand {
+        ServerCommand {
             command: ["sh", "-c", script].map(str::to_owned).into(),
             env: vec![("MARK".into(), "of the yard".into())],
             cwd: Some(self.0.path().display().to_string()),
@@ -439,9 +439,9 @@ fn a_server_that_ends_is_noticed_and_the_rest_of_it_ended() {
     let (sender, heard) = std::sync::mpsc::channel();
     server.on_end(move || sender.send(()).unwrap());
     assert!(heard.recv_timeout(LONG).is_ok(), "told at once, for it has ended");
-    let missing = Order { command: vec!["no-such-program".into()], ..yard.order("", LONG) };
+    let missing = ServerCommand { command: vec!["no-such-program".into()], ..yard.order("", LONG) };
     assert!(matches!(Server::start(tool(), &missing), Err(ServerError::Start { .. })));
-    let nowhere = Order { log: PathBuf::from("/nowhere/x.log"), ..yard.order("", LONG) };
+    let nowhere = ServerCommand { log: PathBuf::from("/nowhere/x.log"), ..yard.order("", LONG) };
     assert!(matches!(Server::start(tool(), &nowhere), Err(ServerError::Log { .. })));
 }
 

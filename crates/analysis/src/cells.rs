@@ -1,6 +1,6 @@
 //! Reads the table cell by cell, for stores other than Parquet.
 
-use crate::error::FrameError;
+use crate::error::TableError;
 use crate::schema::{self, Kind};
 use crate::table::Table;
 use polars::prelude::*;
@@ -76,8 +76,8 @@ impl Table {
     ///
     /// # Errors
     /// The table has no such column.
-    pub fn values(&self, name: &str, rows: Range<usize>) -> Result<Values, FrameError> {
-        let missing = || FrameError::Missing { column: name.into() };
+    pub fn values(&self, name: &str, rows: Range<usize>) -> Result<Values, TableError> {
+        let missing = || TableError::Missing { column: name.into() };
         let kind = schema::columns().find(|(known, _)| *known == name).ok_or_else(missing)?.1;
         let column = self.column(name, rows)?;
         Ok(Values(match kind {

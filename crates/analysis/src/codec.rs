@@ -1,7 +1,7 @@
 //! Writes and reads the request table as requests.parquet.
 
 use crate::columns::Columns;
-use crate::error::FrameError;
+use crate::error::TableError;
 use crate::request_row::check_texts;
 use crate::schema;
 use crate::table::Table;
@@ -15,7 +15,7 @@ impl Table {
     ///
     /// # Errors
     /// `out` cannot be written to.
-    pub fn write_parquet(&self, out: impl Write) -> Result<(), FrameError> {
+    pub fn write_parquet(&self, out: impl Write) -> Result<(), TableError> {
         let types: Schema = schema::columns().map(|(name, kind)| Field::new(name.into(), kind.dtype())).collect();
         let mut writer = ParquetWriter::new(out).with_compression(ParquetCompression::Zstd(None)).batched(&types)?;
         for rows in self.batches() {
@@ -30,11 +30,11 @@ impl Table {
     ///
     /// # Errors
     /// `input` cannot be read, is not a Parquet file, lacks a column, or has one of another type.
-    pub fn read_parquet(input: impl Read + Seek) -> Result<Table, FrameError> {
+    pub fn read_parquet(input: impl Read + Seek) -> Result<Table, TableError> {
         decode(|| Table::decode_parquet(input))
     }
 
-    fn decode_parquet(mut input: impl Read + Seek) -> Result<Table, FrameError> {
+    fn decode_parquet(mut input: impl Read + Seek) -> Result<Table, TableError> {
         let file = read_metadata(&mut input)?;
         let fields = infer_schema(&file)?;
         let missing: Vec<_> = schema::later_columns().filter(|(name, _)| !fields.contains(name)).collect();

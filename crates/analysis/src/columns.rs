@@ -1,8 +1,8 @@
 //! The raw columns of a run in memory. A column of equal values is stored as one value, and a repeated text once.
 
-use crate::error::FrameError;
+use crate::error::TableError;
 use crate::schema as s;
-use crate::table::{Tagged, phase_name};
+use crate::table::{TaggedOutcome, phase_name};
 use llmscen_core::outcome::{Failure, Outcome};
 use llmscen_core::units::Nanos;
 use polars::prelude::*;
@@ -303,7 +303,7 @@ macro_rules! columns {
         }
 
         impl Columns {
-            pub(super) fn push(&mut self, row: &Tagged<'_>) {
+            pub(super) fn push(&mut self, row: &TaggedOutcome<'_>) {
                 $({ let $row = row; self.$field.push($value); })*
                 self.len += 1;
             }
@@ -319,7 +319,7 @@ macro_rules! columns {
             }
 
             /// Appends the values of a column that was read; false for an unknown name.
-            pub(super) fn extend(&mut self, name: &str, read: &Series) -> Result<bool, FrameError> {
+            pub(super) fn extend(&mut self, name: &str, read: &Series) -> Result<bool, TableError> {
                 match name {
                     $($name => self.$field.extend(read)?,)*
                     _ => return Ok(false),
@@ -347,7 +347,7 @@ fn nanos(span: Option<Nanos>) -> Option<u64> {
     span.map(|span| span.0)
 }
 
-fn failure<'a>(row: &Tagged<'a>) -> Option<&'a Failure> {
+fn failure<'a>(row: &TaggedOutcome<'a>) -> Option<&'a Failure> {
     row.outcome.end.as_ref().err()
 }
 

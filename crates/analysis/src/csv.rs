@@ -1,6 +1,6 @@
 //! Writes cases.csv, one row per case.
 
-use crate::error::FrameError;
+use crate::error::TableError;
 use crate::request_row::source_name;
 use llmscen_core::escape::escape_csv_cell;
 use llmscen_core::metric::{Metric, Scope, Stat};
@@ -14,7 +14,7 @@ use std::io::Write;
 ///
 /// # Errors
 /// `out` cannot be written to.
-pub fn cases_csv(cases: &[CaseReport], out: impl Write) -> Result<(), FrameError> {
+pub fn cases_csv(cases: &[CaseReport], out: impl Write) -> Result<(), TableError> {
     let mut columns = label_columns(cases);
     columns.extend(count_columns(cases));
     let scalars = Metric::ALL.iter().filter(|metric| metric.per() == Scope::Case);

@@ -6,7 +6,7 @@ use thiserror::Error;
 
 /// A table could not be built, read or written.
 #[derive(Debug, Error)]
-pub enum FrameError {
+pub enum TableError {
     /// A column is missing.
     #[error(
         "the table has no column `{column}`: the file is not the requests.parquet of a run, or another version of llmscen wrote it"
@@ -40,14 +40,14 @@ pub enum FrameError {
     Parquet(#[from] ParquetError),
 }
 
-impl From<DecoderPanic> for FrameError {
-    fn from(panic: DecoderPanic) -> FrameError {
+impl From<DecoderPanic> for TableError {
+    fn from(panic: DecoderPanic) -> TableError {
         ParquetError::from(panic).into()
     }
 }
 
-impl From<PolarsError> for FrameError {
-    fn from(error: PolarsError) -> FrameError {
+impl From<PolarsError> for TableError {
+    fn from(error: PolarsError) -> TableError {
         ParquetError::from(error).into()
     }
 }

@@ -1,7 +1,7 @@
 //! Outcomes, cases and measured requests for tests. Timestamps are whole milliseconds.
 
 use crate::measured_requests::{MeasuredRequests, RequestFields};
-use crate::table::{Table, Tagged};
+use crate::table::{Table, TaggedOutcome};
 use crate::{CaseFacts, Sample};
 use llmscen_core::api::Api;
 use llmscen_core::dataset::{DatasetSpec, Source};
@@ -85,7 +85,7 @@ pub(super) fn warmup(outcome: Outcome) -> Outcome {
 
 /// A table of one round of one case.
 pub(super) fn table(case: &str, outcomes: &[Outcome]) -> Table {
-    Table::build(outcomes.iter().map(|outcome| Tagged { case, round: 0, shard: 0, outcome }))
+    Table::build(outcomes.iter().map(|outcome| TaggedOutcome { case, round: 0, shard: 0, outcome }))
 }
 
 /// A case `a` with this load, without end or warm-up.

@@ -32,7 +32,7 @@ mod timed_request;
 
 pub use chart_data::{cdfs, chart_data, timelines};
 pub use csv::cases_csv;
-pub use error::FrameError;
+pub use error::TableError;
 pub use groups::group_reports;
 pub use lateness::{Accepted, End, Lateness, measure_lateness};
 pub use local::{BatchMetrics, batch_metrics, speed_table};
@@ -41,7 +41,7 @@ pub use notes::{prompt_lengths, token_notes, token_source};
 pub use repeats::round_variances;
 pub use sample::{Amounts, Flow, Sample, failure_examples, sample_case, sample_round};
 pub use settle::{discarded_start, truncation};
-pub use table::{Builder, Table, Tagged};
+pub use table::{Builder, Table, TaggedOutcome};
 pub use timed_request::{TimedRequest, timed_requests};
 
 use llmscen_core::manifest::Part;

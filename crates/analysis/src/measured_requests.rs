@@ -2,7 +2,7 @@
 
 use crate::columns::{Columns, Dictionary, Lists};
 use crate::request_row::RequestRow;
-use crate::table::Tagged;
+use crate::table::TaggedOutcome;
 use llmscen_core::check::RequestLimit;
 use llmscen_core::metric::{Metric, Scope};
 use llmscen_core::mix::is_in_group;
@@ -100,7 +100,7 @@ impl MeasuredRequests {
     /// The one request of this outcome, while its case still runs.
     pub fn of_outcome(outcome: &Outcome, round: u32) -> MeasuredRequests {
         let mut columns = Columns::default();
-        columns.push(&Tagged { case: "", round, shard: 0, outcome });
+        columns.push(&TaggedOutcome { case: "", round, shard: 0, outcome });
         let mut requests = MeasuredRequests::default();
         requests.push_row(&RequestRow::new(&columns, 0), 0.0, |_| true);
         requests

@@ -4,7 +4,7 @@
 //! metrics call [`RequestRow::metric`].
 
 use crate::columns::Columns;
-use crate::error::FrameError;
+use crate::error::TableError;
 use crate::measured_requests::meets_limit;
 use crate::schema::{self as s, Kind};
 use crate::settle::SETTLING;
@@ -194,14 +194,14 @@ impl Table {
 }
 
 /// Checks the values of the text columns `phase` and `outcome` that were read from a file.
-pub(super) fn check_texts(columns: &Columns) -> Result<(), FrameError> {
+pub(super) fn check_texts(columns: &Columns) -> Result<(), TableError> {
     let known = [phase_name(Phase::Measured), phase_name(Phase::Warmup), OUTSIDE_STAGE, SETTLING];
     let phase = columns.phase.first_invalid(|word| known.contains(&word)).map(|row| (s::PHASE, row, columns.phase.get(row)));
     let outcome = || columns.outcome.first_invalid(|word| word == OK || FailureKind::parse(word).is_some());
     let invalid = phase.or_else(|| outcome().map(|row| (s::OUTCOME, row, columns.outcome.get(row))));
     match invalid {
         None => Ok(()),
-        Some((column, row, found)) => Err(FrameError::Word { column, row, found: found.map_or("", |word| word).into() }),
+        Some((column, row, found)) => Err(TableError::Word { column, row, found: found.map_or("", |word| word).into() }),
     }
 }
 

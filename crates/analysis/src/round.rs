@@ -51,7 +51,7 @@ fn window(rows: &[RequestRow<'_>]) -> Option<(u64, u64)> {
 mod tests {
     use super::*;
     use crate::fixture::{case, outcome, table, warmup};
-    use crate::table::{Table, Tagged};
+    use crate::table::{Table, TaggedOutcome};
     use llmscen_core::load::Shape;
 
     #[test]
@@ -65,7 +65,7 @@ mod tests {
     #[test]
     fn each_round_has_its_manifest_part() {
         let outcome = outcome(0);
-        let rows = [0, 2].map(|round| Tagged { case: "a", round, shard: 0, outcome: &outcome });
+        let rows = [0, 2].map(|round| TaggedOutcome { case: "a", round, shard: 0, outcome: &outcome });
         let (table, case) = (Table::build(rows), case(Shape::Burst));
         let rows = table.rows_of_case("a");
         let part = |case: &str, round| Part { case: case.into(), round, ..Part::default() };

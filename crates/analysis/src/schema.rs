@@ -1,6 +1,6 @@
 //! Column names and types of requests.parquet.
 
-use crate::error::FrameError;
+use crate::error::TableError;
 use llmscen_core::metric::{Metric, Scope};
 use llmscen_core::units::Unit;
 use polars::prelude::{DataFrame, DataType};
@@ -133,12 +133,12 @@ pub(super) fn columns() -> impl Iterator<Item = (&'static str, Kind)> {
 }
 
 /// The columns of the schema in its order, others dropped. Fails where one is missing or has another type.
-pub(super) fn select_columns(frame: &DataFrame) -> Result<DataFrame, FrameError> {
+pub(super) fn select_columns(frame: &DataFrame) -> Result<DataFrame, TableError> {
     for (name, kind) in columns() {
-        let column = frame.column(name).map_err(|_| FrameError::Missing { column: name.into() })?;
+        let column = frame.column(name).map_err(|_| TableError::Missing { column: name.into() })?;
         if *column.dtype() != kind.dtype() {
             let (expected, found) = (kind.dtype().to_string(), column.dtype().to_string());
-            return Err(FrameError::Shape { column: name.into(), expected, found });
+            return Err(TableError::Shape { column: name.into(), expected, found });
         }
     }
     Ok(frame.select(columns().map(|(name, _)| name))?)

@@ -1,7 +1,7 @@
 //! The request table: one row per request of a run.
 
 use crate::columns::Columns;
-use crate::error::FrameError;
+use crate::error::TableError;
 use crate::request_row::derived_column;
 use crate::schema as s;
 use llmscen_core::outcome::{Outcome, Phase};
@@ -15,7 +15,7 @@ const BATCH: usize = 1 << 15;
 
 /// An outcome with its case, round and shard.
 #[derive(Clone, Copy, Debug)]
-pub struct Tagged<'a> {
+pub struct TaggedOutcome<'a> {
     /// Case id.
     pub case: &'a str,
     /// Round of the case, from 0.
@@ -49,7 +49,7 @@ impl Builder {
     }
 
     /// Adds a request.
-    pub fn push(&mut self, row: &Tagged<'_>) {
+    pub fn push(&mut self, row: &TaggedOutcome<'_>) {
         self.0.push(row);
     }
 
@@ -67,7 +67,7 @@ impl Builder {
 
 impl Table {
     /// A table of these outcomes, with cases in the order of their first request.
-    pub fn build<'a>(rows: impl IntoIterator<Item = Tagged<'a>>) -> Table {
+    pub fn build<'a>(rows: impl IntoIterator<Item = TaggedOutcome<'a>>) -> Table {
         let mut builder = Builder::default();
         rows.into_iter().for_each(|row| builder.push(&row));
         builder.finish()
@@ -128,8 +128,8 @@ impl Table {
     }
 
     /// A range of a column of the schema, stored or derived.
-    pub(super) fn column(&self, name: &str, rows: Range<usize>) -> Result<Column, FrameError> {
-        let missing = || FrameError::Missing { column: name.into() };
+    pub(super) fn column(&self, name: &str, rows: Range<usize>) -> Result<Column, TableError> {
+        let missing = || TableError::Missing { column: name.into() };
         match self.columns.column(name, rows.clone()) {
             Some(column) => Ok(column),
             None => derived_column(&self.rows(rows), name).ok_or_else(missing),
@@ -137,7 +137,7 @@ impl Table {
     }
 
     /// A row range with every column of the schema.
-    pub(super) fn frame(&self, rows: Range<usize>) -> Result<DataFrame, FrameError> {
+    pub(super) fn frame(&self, rows: Range<usize>) -> Result<DataFrame, TableError> {
         let columns: Vec<Column> = s::columns().map(|(name, _)| self.column(name, rows.clone())).collect::<Result<_, _>>()?;
         Ok(DataFrame::new(rows.len(), columns)?)
     }

@@ -19,7 +19,7 @@ pub struct Clock {
 
 impl Clock {
     /// A clock whose zero is `origin`.
-    pub fn starting(origin: Instant) -> Clock {
+    pub fn new(origin: Instant) -> Clock {
         Clock { origin }
     }
 
@@ -118,7 +118,7 @@ mod tests {
     #[tokio::test]
     async fn reads_of_bytes_are_timestamped_and_the_end_of_the_stream_is_not() {
         let (mut far, near) = tokio::io::duplex(64);
-        let clock = Clock::starting(Instant::now());
+        let clock = Clock::new(Instant::now());
         let (mut near, timestamp) = TimestampedTransport::new(near, clock);
         assert_eq!(timestamp.latest(), Nanos::ZERO);
         let before = clock.now();

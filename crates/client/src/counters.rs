@@ -6,32 +6,32 @@ use std::sync::{Mutex, PoisonError};
 
 /// Running totals of one worker.
 #[derive(Debug, Default)]
-pub struct Gauges {
+pub struct LiveCounters {
     started: AtomicU64,
     finished: AtomicU64,
     events: AtomicU64,
     bytes_in: AtomicU64,
     bytes_out: AtomicU64,
     unstreamed: AtomicU64,
-    absurd: Mutex<Option<Absurd>>,
+    absurd: Mutex<Option<ImplausibleCounts>>,
     /// Event-loop stalls of the worker.
     pub stalls: Stalls,
 }
 
 /// Replies with impossible token counts.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Absurd {
+pub struct ImplausibleCounts {
     /// Number of replies.
     pub replies: u64,
     /// What the server reported in one of them.
     pub example: String,
 }
 
-impl Absurd {
+impl ImplausibleCounts {
     /// The sum of two workers or two rounds, with the first example.
-    pub fn joined(one: Option<Absurd>, other: Option<Absurd>) -> Option<Absurd> {
+    pub fn joined(one: Option<ImplausibleCounts>, other: Option<ImplausibleCounts>) -> Option<ImplausibleCounts> {
         match (one, other) {
-            (Some(one), Some(other)) => Some(Absurd { replies: one.replies + other.replies, ..one }),
+            (Some(one), Some(other)) => Some(ImplausibleCounts { replies: one.replies + other.replies, ..one }),
             (one, other) => one.or(other),
         }
     }
@@ -39,7 +39,7 @@ impl Absurd {
 
 /// Totals of all workers at one instant.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Reading {
+pub struct CounterTotals {
     /// Requests in flight.
     pub in_flight: u64,
     /// Requests sent so far.
@@ -54,7 +54,7 @@ pub struct Reading {
     pub unstreamed: u64,
 }
 
-impl Gauges {
+impl LiveCounters {
     /// Counts a request that is sent, with a body of `bytes` bytes.
     pub fn start(&self, bytes: u64) {
         self.started.fetch_add(1, Ordering::Relaxed);
@@ -74,11 +74,11 @@ impl Gauges {
     /// Counts a reply with impossible token counts; `example` is what the server reported.
     pub fn count_implausible(&self, example: String) {
         let mut absurd = self.absurd.lock().unwrap_or_else(PoisonError::into_inner);
-        *absurd = Absurd::joined(absurd.take(), Some(Absurd { replies: 1, example }));
+        *absurd = ImplausibleCounts::joined(absurd.take(), Some(ImplausibleCounts { replies: 1, example }));
     }
 
     /// The replies with impossible token counts so far.
-    pub fn absurd(&self) -> Option<Absurd> {
+    pub fn absurd(&self) -> Option<ImplausibleCounts> {
         self.absurd.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
@@ -91,10 +91,10 @@ impl Gauges {
     }
 
     /// Adds this worker's current totals to `sum`.
-    pub fn add_to(&self, sum: Reading) -> Reading {
+    pub fn add_to(&self, sum: CounterTotals) -> CounterTotals {
         let finished = self.finished.load(Ordering::Relaxed);
         let started = self.started.load(Ordering::Relaxed);
-        Reading {
+        CounterTotals {
             in_flight: sum.in_flight + started.saturating_sub(finished),
             started: sum.started + started,
             events: sum.events + self.events.load(Ordering::Relaxed),
@@ -111,13 +111,13 @@ mod tests {
 
     #[test]
     fn workers_add_up() {
-        let (one, two) = (Gauges::default(), Gauges::default());
+        let (one, two) = (LiveCounters::default(), LiveCounters::default());
         one.start(10);
         one.receive(100, 2);
         two.start(5);
         two.start(5);
         two.finish();
-        let sum = two.add_to(one.add_to(Reading::default()));
-        assert_eq!(sum, Reading { in_flight: 2, started: 3, events: 2, bytes_in: 100, bytes_out: 20, unstreamed: 0 });
+        let sum = two.add_to(one.add_to(CounterTotals::default()));
+        assert_eq!(sum, CounterTotals { in_flight: 2, started: 3, events: 2, bytes_in: 100, bytes_out: 20, unstreamed: 0 });
     }
 }

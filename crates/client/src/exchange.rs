@@ -1,11 +1,11 @@
 //! One request and its response on a connection: timestamps, and the kind of each failure.
 
 use crate::ClientError;
-use crate::body_capture::{Copied, Heads};
+use crate::body_capture::{CapturedBody, CapturedHeads};
 use crate::clock::Clock;
 use crate::content_encoding::ContentDecoder;
-use crate::counters::Gauges;
-pub use crate::exchange::failure::shown_location;
+use crate::counters::LiveCounters;
+pub use crate::exchange::failure::redact_location;
 use crate::exchange::failure::{body_failure, classify_no_response, describe_redirect};
 use crate::headers::{RequestHeaders, RequestTarget};
 use crate::http::timeout_failure;
@@ -45,7 +45,7 @@ pub(super) struct TargetContext {
     pub pool: Rc<Pool>,
     pub timeouts: Timeouts,
     pub clock: Clock,
-    pub gauges: Arc<Gauges>,
+    pub gauges: Arc<LiveCounters>,
     pub keep_text: bool,
     pub keep_bodies: bool,
 }
@@ -75,9 +75,9 @@ pub(super) struct AttemptTrace {
     pub server: ServerTimes,
     pub items: Option<u64>,
     /// The response body, if bodies are kept.
-    pub response: Copied,
+    pub response: CapturedBody,
     /// The heads, if bodies are kept.
-    pub heads: Option<Heads>,
+    pub heads: Option<CapturedHeads>,
 }
 
 impl AttemptTrace {
@@ -146,7 +146,7 @@ impl Exchange<'_> {
         let content_decoder = ContentDecoder::from_headers(response.headers())?;
         self.trace.compressed = !content_decoder.is_plain();
         let decoder = self.target.protocol.decoder(framing, self.target.keep_text);
-        let captured = self.target.keep_bodies.then(Copied::default);
+        let captured = self.target.keep_bodies.then(CapturedBody::default);
         let reader = BodyReader { content_decoder, decoder, events: Events::default(), captured };
         self.receive_body(lease, reader, stop).await
     }
@@ -280,7 +280,7 @@ struct BodyReader {
     decoder: Box<dyn Decoder>,
     events: Events,
     /// The body, if bodies are kept.
-    captured: Option<Copied>,
+    captured: Option<CapturedBody>,
 }
 
 impl Exchange<'_> {
@@ -408,7 +408,7 @@ impl Exchange<'_> {
     fn record_events(&mut self, events: &Events, before: u32, at: Option<Nanos>) {
         let Some(at) = at else { return };
         let timeline = &mut self.trace.timeline;
-        if events.seen > 0 {
+        if events.total > 0 {
             timeline.first_chunk.get_or_insert(at);
         }
         timeline.tokens.extend(std::iter::repeat_n(at, (events.content - before) as usize));

@@ -1,16 +1,16 @@
 //! The HTTP client of one target on one worker: each call becomes an outcome.
 
 use crate::ClientError;
-use crate::body_capture::{Copies, Heads};
+use crate::body_capture::{CapturedExchange, CapturedHeads};
 use crate::clock::Clock;
 use crate::connect::Dialer;
-use crate::counters::Gauges;
+use crate::counters::LiveCounters;
 use crate::exchange::{AttemptTrace, Exchange, TargetContext, unsendable};
 use crate::headers::{RequestHeaders, RequestTarget};
 use crate::http1::ReadStatus;
 use crate::pool::Pool;
-use crate::redact::redactor_on;
-use crate::retry::Manners;
+use crate::redact::target_redactor;
+use crate::retry::RequestPolicy;
 use crate::route::Route;
 use crate::stalls::{Overrun, Stalls, overrun};
 use bytes::Bytes;
@@ -31,11 +31,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// Options of a client besides its target.
-pub struct Setting {
+pub struct HttpOptions {
     /// The case's clock.
     pub clock: Clock,
     /// The worker's counters for the live display.
-    pub gauges: Arc<Gauges>,
+    pub counters: Arc<LiveCounters>,
     /// The API.
     pub protocol: Arc<dyn Protocol>,
     /// Keep the generated text, for a tokenizer to count.
@@ -43,12 +43,12 @@ pub struct Setting {
     /// Keep the bodies of requests and responses.
     pub keep_bodies: bool,
     /// Request ids and retries.
-    pub manners: Manners,
+    pub policy: RequestPolicy,
 }
 
 /// A completed call.
 #[derive(Debug)]
-pub struct Finished {
+pub struct CompletedCall {
     /// The facts of the call.
     pub outcome: Outcome,
     /// The generated text, if texts are kept.
@@ -56,29 +56,29 @@ pub struct Finished {
     /// The reply for the next turn of a conversation, if texts are kept.
     pub message: Option<Message>,
     /// The exchange, if bodies are kept and the call was sent.
-    pub copy: Option<Box<Copies>>,
+    pub captured: Option<Box<CapturedExchange>>,
 }
 
-impl Finished {
+impl CompletedCall {
     /// An outcome without text or bodies.
-    pub fn bare(outcome: Outcome) -> Finished {
-        Finished { outcome, text: None, message: None, copy: None }
+    pub fn bare(outcome: Outcome) -> CompletedCall {
+        CompletedCall { outcome, text: None, message: None, captured: None }
     }
 }
 
 /// The HTTP client of one target on one worker.
-pub struct Http {
+pub struct HttpClient {
     target: TargetContext,
-    manners: Manners,
+    manners: RequestPolicy,
     request_id: Option<HeaderName>,
     redactor: Redactor,
     /// The proxy in front of the target, for messages.
     proxy: Option<String>,
 }
 
-impl Http {
+impl HttpClient {
     /// A client for `target`; it opens connections when needed.
-    pub fn new(target: &Target, route: &Route, setting: Setting) -> Result<Http, ClientError> {
+    pub fn new(target: &Target, route: &Route, setting: HttpOptions) -> Result<HttpClient, ClientError> {
         let request_target = RequestTarget::new(route, target.version);
         let headers = RequestHeaders::new(target, route, &request_target, setting.protocol.as_ref())?;
         let dialer = Dialer::new(route.clone(), target.version, setting.clock);
@@ -86,19 +86,19 @@ impl Http {
             protocol: setting.protocol,
             request_target,
             headers,
-            pool: Rc::new(Pool::new(dialer, target.pool, target.timeouts.connect, setting.gauges.clone())),
+            pool: Rc::new(Pool::new(dialer, target.pool, target.timeouts.connect, setting.counters.clone())),
             timeouts: target.timeouts,
             clock: setting.clock,
-            gauges: setting.gauges,
+            gauges: setting.counters,
             keep_text: setting.keep_text,
             keep_bodies: setting.keep_bodies,
         };
         let header_name = |name: &String| name.parse().map_err(|_| ClientError::Header(name.clone()));
-        Ok(Http {
+        Ok(HttpClient {
             target: context,
-            manners: setting.manners,
+            manners: setting.policy,
             request_id: target.request_id.as_ref().map(header_name).transpose()?,
-            redactor: redactor_on(target, route),
+            redactor: target_redactor(target, route),
             proxy: route.proxy.as_ref().map(ToString::to_string),
         })
     }
@@ -128,7 +128,7 @@ impl Http {
         intended: Nanos,
         phase: Phase,
         cancelled: impl Future<Output = ()>,
-    ) -> Finished {
+    ) -> CompletedCall {
         let headers = match self.target.headers.for_request(call.streamed, &call.headers) {
             Ok(headers) => headers,
             Err(error) => return self.unsent(&call, intended, phase, unsendable(error)),
@@ -140,7 +140,7 @@ impl Http {
         trace.timeline.sent = Some(self.target.clock.now());
         let body: Bytes = std::mem::take(&mut call.body).into();
         let request = self.target.keep_bodies.then(|| body.clone());
-        let stop = pin!(given_up(&self.target.gauges.stalls, self.target.timeouts.total, call.cancel, cancelled));
+        let stop = pin!(call_deadline(&self.target.gauges.stalls, self.target.timeouts.total, call.cancel, cancelled));
         let end = self.send_with_retries(&call, headers, body, &mut trace, stop).await;
         self.target.gauges.finish();
         if end.is_ok() && call.streamed && trace.streamed == Some(false) {
@@ -152,13 +152,13 @@ impl Http {
         trace.timeline.end = known_end.unwrap_or_else(|| self.target.clock.now());
         let response = std::mem::take(&mut trace.response);
         let heads = trace.heads.take();
-        let copy = request.map(|request| Box::new(Copies { request, own: call.headers, heads, response }));
+        let copy = request.map(|request| Box::new(CapturedExchange { request, call_headers: call.headers, heads, response }));
         let compressed = trace.compressed;
         let mut finished = self.fill_outcome(outcome, trace);
         if let Some(example) = discard_implausible(&mut finished.outcome, compressed) {
             self.target.gauges.count_implausible(example);
         }
-        Finished { copy, ..finished }
+        CompletedCall { captured: copy, ..finished }
     }
 
     /// Sends a call until it succeeds, may not be retried, or `stop` resolves.
@@ -173,7 +173,7 @@ impl Http {
         let token_limit = call.cancel.and_then(|leave| if let ClientCancel::Tokens(limit) = leave { Some(limit) } else { None });
         loop {
             self.set_request_id(&mut headers, call, trace);
-            trace.heads = self.target.keep_bodies.then(|| Heads { sent: headers.clone(), reply: None });
+            trace.heads = self.target.keep_bodies.then(|| CapturedHeads { sent: headers.clone(), reply: None });
             trace.attempts += 1;
             let mut exchange = Exchange { target: &self.target, trace, token_limit };
             let failure = match exchange.run(headers, body.clone(), call.streamed, stop.as_mut()).await {
@@ -209,14 +209,14 @@ impl Http {
     }
 
     /// A call with invalid headers, of which nothing was sent.
-    fn unsent(&self, call: &PreparedRequest, intended: Nanos, phase: Phase, failure: Failure) -> Finished {
+    fn unsent(&self, call: &PreparedRequest, intended: Nanos, phase: Phase, failure: Failure) -> CompletedCall {
         let mut outcome = Outcome { end: Err(failure), bytes_out: 0, ..call.outcome(phase) };
         outcome.timeline.intended = intended;
         outcome.timeline.end = self.target.clock.now();
-        Finished::bare(outcome)
+        CompletedCall::bare(outcome)
     }
 
-    fn fill_outcome(&self, mut outcome: Outcome, trace: AttemptTrace) -> Finished {
+    fn fill_outcome(&self, mut outcome: Outcome, trace: AttemptTrace) -> CompletedCall {
         outcome.status = trace.status;
         outcome.reads = trace.reads;
         outcome.bytes_in = trace.bytes_in;
@@ -234,7 +234,7 @@ impl Http {
         outcome.request_id = trace.request_id;
         outcome.streamed = trace.streamed.unwrap_or(outcome.streamed);
         outcome.timeline = trace.timeline;
-        Finished { text: trace.text, message: trace.message, ..Finished::bare(outcome) }
+        CompletedCall { text: trace.text, message: trace.message, ..CompletedCall::bare(outcome) }
     }
 
     /// Adds the position in the stream to a failure, and removes secrets of the target and of `call_headers`.
@@ -262,7 +262,7 @@ impl Http {
 
 /// Resolves with the reason when a call must end before its response does: after `limit`, not counting stalls of the worker;
 /// at the time in `leave`; or when `cancelled` resolves.
-pub fn given_up(
+pub fn call_deadline(
     stalls: &Stalls,
     limit: Nanos,
     leave: Option<ClientCancel>,
@@ -295,7 +295,7 @@ pub(super) fn timeout_failure(overrun: Overrun, kind: FailureKind, why: &str) ->
 }
 
 /// The outcome of a request that was not sent, such as an arrival at `load.max_in_flight`.
-pub fn dropped(call: &PreparedRequest, phase: Phase, at: Nanos, why: &str) -> Outcome {
+pub fn dropped_outcome(call: &PreparedRequest, phase: Phase, at: Nanos, why: &str) -> Outcome {
     let mut outcome = Outcome { end: Err(Failure::new(FailureKind::Dropped, why)), bytes_out: 0, ..call.outcome(phase) };
     outcome.timeline.intended = at;
     outcome.timeline.end = at;

@@ -7,7 +7,7 @@
 //! While an HTTP/2 connection is being opened, as many requests wait for it as it is expected to take.
 
 use crate::connect::{Dialer, HTTP2_REMEDY, OpenConnection};
-use crate::counters::Gauges;
+use crate::counters::LiveCounters;
 use crate::http::timeout_failure;
 use crate::http1::{Connection, ReadBuffer};
 use crate::pool::lease::{Carrier, Http2Driver, SharedConnection};
@@ -40,7 +40,7 @@ pub struct Pool {
     dialer: Dialer,
     policy: Policy,
     connect_timeout: Nanos,
-    gauges: Arc<Gauges>,
+    gauges: Arc<LiveCounters>,
     preconnects: Preconnects,
     /// HTTP/1.1: the read buffer of all connections.
     buffer: ReadBuffer,
@@ -95,7 +95,7 @@ impl Drop for OpeningGuard {
 
 impl Pool {
     /// An empty pool.
-    pub fn new(dialer: Dialer, policy: Policy, connect_timeout: Nanos, gauges: Arc<Gauges>) -> Pool {
+    pub fn new(dialer: Dialer, policy: Policy, connect_timeout: Nanos, gauges: Arc<LiveCounters>) -> Pool {
         let state = PoolState {
             opening: Cell::new(0),
             waiting: Cell::new(0),
@@ -372,7 +372,7 @@ mod tests {
             let route = Route::new(&url, &Default::default(), &Default::default()).unwrap();
             // The burst is at time zero of a clock that started longer ago than the idle timeout.
             let past = Instant::now().checked_sub(Duration::from_nanos(IDLE_TIMEOUT.0) + Duration::from_secs(5)).unwrap();
-            let dialer = Dialer::new(route, HttpVersion::Http1, Clock::starting(past));
+            let dialer = Dialer::new(route, HttpVersion::Http1, Clock::new(past));
             let pool = Pool::new(dialer, Policy::KeepAlive, Nanos::from_millis(60_000), Arc::default());
             let mut burst = Vec::new();
             for _ in 0..50 {

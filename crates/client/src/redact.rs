@@ -8,7 +8,7 @@ use llmscen_core::target::Target;
 use llmscen_core::url_secrets::is_secret_name;
 
 /// A redactor for the secrets of `target`, and for the credentials of URL and proxy as they appear in headers (Base64).
-pub fn redactor_on(target: &Target, route: &Route) -> Redactor {
+pub fn target_redactor(target: &Target, route: &Route) -> Redactor {
     let user = basic_auth(&route.uri);
     let proxy = route.proxy.as_ref().and_then(|proxy| proxy.auth.as_ref()).and_then(|auth| auth.to_str().ok());
     let credentials = user.as_deref().into_iter().chain(proxy).filter_map(|value| value.rsplit(' ').next());
@@ -17,7 +17,7 @@ pub fn redactor_on(target: &Target, route: &Route) -> Redactor {
 
 /// Headers without secrets, in their order. A value is replaced if the name is that of a secret, or one of `named`, whose
 /// values come from the scenario or the dataset. The scheme of an `authorization` stays.
-pub fn shown_headers<'a>(
+pub fn redact_headers<'a>(
     redactor: &Redactor,
     headers: &HeaderMap,
     named: impl Iterator<Item = &'a str> + Clone,
@@ -52,7 +52,7 @@ mod tests {
         ];
         let headers: HeaderMap = pairs.map(|(name, value)| (name.parse().unwrap(), value.parse().unwrap())).into_iter().collect();
         let redactor = Redactor::from_texts(["sk-123"].into_iter(), redact::SHORTEST);
-        let shown = shown_headers(&redactor, &headers, ["X-Team"].into_iter());
+        let shown = redact_headers(&redactor, &headers, ["X-Team"].into_iter());
         let shown: Vec<String> = shown.into_iter().map(|(_, value)| value).collect();
         let hidden = "[redacted]";
         assert_eq!(shown, ["h:1", "Bearer [redacted]", hidden, hidden, hidden, "has [redacted] inside"]);
@@ -64,7 +64,7 @@ mod tests {
         let env = [("HTTP_PROXY".to_owned(), "http://user:word@proxy:3128".to_owned())].into();
         let route = Route::new(url, &Default::default(), &env).unwrap();
         let target = Target { api_key: Some(Secret::new("sk-123")), location: TargetLocation::Url(url.to_owned()), ..target() };
-        let redactor = redactor_on(&target, &route);
+        let redactor = target_redactor(&target, &route);
         let message = "no: Basic QWxhZGRpbjpvcGVuIHNlc2FtZQ==, open%20sesame; by proxy Basic dXNlcjp3b3Jk; sk-123";
         assert_eq!(redactor.redact_truncated(message), "no: Basic [redacted], [redacted]; by proxy Basic [redacted]; [redacted]");
         assert_eq!(redactor.redact_truncated("cut QWxhZGRpbjpv"), "cut [redacted]");

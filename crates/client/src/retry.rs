@@ -10,26 +10,26 @@ use std::time::{Duration, SystemTime};
 
 /// Request ids and retries of one round of a case.
 #[derive(Clone, Debug)]
-pub struct Manners {
+pub struct RequestPolicy {
     /// Retry rules per entry of the case's mix; one entry without a mix.
     pub retry: Vec<Option<Retry>>,
     /// The round's seed.
     pub seed: Seed,
     /// Prefix of the request ids of the round.
-    pub stem: String,
+    pub id_prefix: String,
 }
 
-impl Default for Manners {
+impl Default for RequestPolicy {
     /// No retries.
-    fn default() -> Manners {
-        Manners { retry: Vec::new(), seed: Seed(0), stem: String::new() }
+    fn default() -> RequestPolicy {
+        RequestPolicy { retry: Vec::new(), seed: Seed(0), id_prefix: String::new() }
     }
 }
 
-impl Manners {
+impl RequestPolicy {
     /// The id of an attempt, counted from 0. It is the same in every run of a plan.
     pub(super) fn request_id(&self, call: &PreparedRequest, attempt: u32) -> String {
-        let first = format!("{}-{}-{}", self.stem, call.seq, call.turn);
+        let first = format!("{}-{}-{}", self.id_prefix, call.seq, call.turn);
         if attempt == 0 { first } else { format!("{first}-{attempt}") }
     }
 
@@ -75,13 +75,13 @@ pub(super) fn parse_retry_after(value: &str, now: SystemTime) -> Option<Nanos> {
 mod tests {
     use super::*;
 
-    fn manners(honor: bool) -> Manners {
+    fn manners(honor: bool) -> RequestPolicy {
         let kinds = vec![FailureKind::Connect];
         let retry = Retry { statuses: vec![429, 503], kinds, honor, max: 2, wait: Nanos::from_millis(100) };
-        Manners { retry: vec![Some(retry)], seed: Seed(7), stem: "ab-0-1".into() }
+        RequestPolicy { retry: vec![Some(retry)], seed: Seed(7), id_prefix: "ab-0-1".into() }
     }
 
-    fn delay_ms(manners: &Manners, attempts: u32, status: Option<u16>, kind: FailureKind) -> Option<f64> {
+    fn delay_ms(manners: &RequestPolicy, attempts: u32, status: Option<u16>, kind: FailureKind) -> Option<f64> {
         let retry_after = Some(Nanos::from_millis(3000));
         manners.retry_delay(&PreparedRequest::default(), attempts, status, kind, retry_after).map(Nanos::millis)
     }
@@ -94,7 +94,7 @@ mod tests {
         assert_eq!(first_delay(None, FailureKind::Connect), Some(3000.0));
         assert_eq!(first_delay(Some(500), FailureKind::Http5xx), None);
         assert_eq!(first_delay(Some(503), FailureKind::TimeoutTotal), None);
-        assert_eq!(delay_ms(&Manners::default(), 1, Some(429), FailureKind::Http429), None);
+        assert_eq!(delay_ms(&RequestPolicy::default(), 1, Some(429), FailureKind::Http429), None);
         let is_retried = |attempts| delay_ms(&manners(true), attempts, Some(429), FailureKind::Http429).is_some();
         assert_eq!([1, 2, 3].map(is_retried), [true, true, false]);
     }

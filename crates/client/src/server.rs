@@ -7,9 +7,9 @@
 //! The supervisor is a second process of this program. It survives a panic or SIGKILL of the first one for as long as stopping
 //! the server takes.
 
-pub use handle::{Ended, Server};
-pub use log::{redact as redact_log, tail};
-pub use ready::{NotReady, ReadinessProbe, ReadyTimes, answers, ready};
+pub use handle::{Server, ServerExit};
+pub use log::{log_tail, redact as redact_log};
+pub use ready::{NotReady, ReadinessProbe, ReadyTimes, find_listener, wait_until_ready};
 use serde::{Deserialize, Serialize};
 use std::io;
 use std::path::PathBuf;
@@ -26,7 +26,7 @@ const KILL_WAIT: Duration = Duration::from_secs(5);
 
 /// What the supervisor runs: the first line of its stdin, as JSON. Not arguments, which any user can read.
 #[derive(Clone, PartialEq, Serialize, Deserialize)]
-pub struct Order {
+pub struct ServerCommand {
     /// The program and its arguments.
     pub command: Vec<String>,
     /// Environment variables, in addition to those of the supervisor.

@@ -3,9 +3,9 @@
 use crate::generation_params::GenerationRequest;
 use crate::host::{Answer, Host, Job, Session};
 use bytes::Bytes;
-use llmscen_client::body_capture::{Copied, Copies};
-use llmscen_client::counters::Gauges;
-use llmscen_client::http::{Finished, given_up};
+use llmscen_client::body_capture::{CapturedBody, CapturedExchange};
+use llmscen_client::counters::LiveCounters;
+use llmscen_client::http::{CompletedCall, call_deadline};
 use llmscen_core::outcome::{Failure, FailureKind, Finish, Outcome, Phase, ServerTimes, Usage};
 use llmscen_core::request::ClientCancel;
 use llmscen_core::request::PreparedRequest;
@@ -30,7 +30,7 @@ pub struct Adapter {
     /// The round.
     pub session: Arc<Session>,
     /// The live counters of the worker.
-    pub gauges: Arc<Gauges>,
+    pub gauges: Arc<LiveCounters>,
     /// `timeouts.total`.
     pub total: Nanos,
     /// Seed of requests without a `seed`.
@@ -59,7 +59,7 @@ impl Adapter {
         intended: Nanos,
         phase: Phase,
         cancelled: impl Future<Output = ()>,
-    ) -> Finished {
+    ) -> CompletedCall {
         let seed = self.seed.child("sampling").child(call.seq).child(u64::from(call.turn)).0;
         // Parsed before the timestamp, so that parsing is not measured.
         let request = GenerationRequest::parse(&call.body, seed);
@@ -124,7 +124,7 @@ impl Adapter {
             biased;
             received = &mut reply => return WaitResult::Answered(received.ok()),
             () = cancelled.as_mut() => None,
-            cut = given_up(&self.gauges.stalls, self.total, call.cancel, pending()) => Some(cut),
+            cut = call_deadline(&self.gauges.stalls, self.total, call.cancel, pending()) => Some(cut),
         };
         let at = self.session.clock.now();
         cancelled_flag.store(true, Ordering::Relaxed);
@@ -144,13 +144,18 @@ impl Adapter {
         WaitResult::Cancelled(cut.unwrap_or_else(over), at, partial)
     }
 
-    fn finish(&self, mut outcome: Outcome, answer: Option<Answer>, body: Bytes) -> Finished {
+    fn finish(&self, mut outcome: Outcome, answer: Option<Answer>, body: Bytes) -> CompletedCall {
         let headers = Vec::new();
         let Some(answer) = answer else {
-            let copy = self
-                .keep_bodies
-                .then(|| Box::new(Copies { request: body, own: headers, heads: None, response: Copied::default() }));
-            return Finished { copy, ..Finished::bare(outcome) };
+            let copy = self.keep_bodies.then(|| {
+                Box::new(CapturedExchange {
+                    request: body,
+                    call_headers: headers,
+                    heads: None,
+                    response: CapturedBody::default(),
+                })
+            });
+            return CompletedCall { captured: copy, ..CompletedCall::bare(outcome) };
         };
         let end = outcome.timeline.end;
         let token_count = answer.stamps.iter().take_while(|stamp| **stamp <= end).count();
@@ -160,13 +165,13 @@ impl Adapter {
         outcome.bytes_in = answer.text.len() as u64;
         outcome.reads = token_count as u32;
         self.gauges.receive(outcome.bytes_in, token_count as u64);
-        let copy = self
-            .keep_bodies
-            .then(|| Box::new(Copies { request: body, own: headers, heads: None, response: response_body(&answer) }));
+        let copy = self.keep_bodies.then(|| {
+            Box::new(CapturedExchange { request: body, call_headers: headers, heads: None, response: response_body(&answer) })
+        });
         outcome.timeline.tokens = answer.stamps;
         outcome.timeline.tokens.truncate(token_count);
         let message = self.keep_text.then(|| Message { content: answer.text.clone(), ..Message::default() });
-        Finished { text: self.keep_text.then_some(answer.text), message, copy, ..Finished::bare(outcome) }
+        CompletedCall { text: self.keep_text.then_some(answer.text), message, captured: copy, ..CompletedCall::bare(outcome) }
     }
 }
 
@@ -199,7 +204,7 @@ fn server_times(outcome: &Outcome, answer: &Answer) -> ServerTimes {
 }
 
 /// The response body that is recorded.
-fn response_body(answer: &Answer) -> Copied {
+fn response_body(answer: &Answer) -> CapturedBody {
     let usage = json!({ "prompt_tokens": answer.prompt.len(), "completion_tokens": answer.tokens.len() });
     let body = json!({
         "text": answer.text,
@@ -208,7 +213,7 @@ fn response_body(answer: &Answer) -> Copied {
         "prompt_token_ids": answer.prompt,
         "usage": usage,
     });
-    let mut copied = Copied::default();
+    let mut copied = CapturedBody::default();
     copied.add(body.to_string().as_bytes());
     copied
 }

@@ -75,7 +75,7 @@ impl<A: Assembly> State<A> {
             return;
         }
         self.seen = self.seen.saturating_add(1);
-        events.seen = events.seen.saturating_add(1);
+        events.total = events.total.saturating_add(1);
         let data = event.data.trim_ascii();
         if event.name == b"error" {
             self.fail_here(Failure::new(FailureKind::StreamError, error_text(data)));
@@ -290,7 +290,7 @@ mod tests {
             let reset = Failure::new(FailureKind::Truncated, "reset");
             let (events, reply) = run(&[ROLE, HI, USAGE, error], Some(reset));
             assert_eq!(reply.end.unwrap_err().kind, FailureKind::StreamError);
-            assert_eq!((events.seen, events.content, events.done), (4, 1, false));
+            assert_eq!((events.total, events.content, events.done), (4, 1, false));
             assert_eq!((reply.usage.output, reply.id.as_deref(), reply.text.as_deref()), (Some(1), Some("r"), Some("hi")));
         }
     }
@@ -317,7 +317,7 @@ mod tests {
     #[test]
     fn a_last_event_without_its_blank_line_is_decoded_or_truncated() {
         let (events, reply) = run(&[ROLE, HI, STOP, "data: [DONE]"], None);
-        assert_eq!((events.seen, events.done, reply.end.is_ok()), (4, true, true));
+        assert_eq!((events.total, events.done, reply.end.is_ok()), (4, true, true));
         let (events, reply) = run(&[ROLE, HI.trim_end()], None);
         assert_eq!((events.content, reply.text.as_deref()), (1, Some("hi")));
         let cut = run(&[ROLE, HI, "data: {\"choices\":[{"], None).1.end.unwrap_err();
@@ -333,7 +333,7 @@ mod tests {
         let failure = reply.end.unwrap_err();
         assert_eq!((failure.kind, failure.at.as_str()), (FailureKind::Decode, "after 1 events"));
         assert_eq!(failure.message, "an event is larger than 8 MiB, or not an event at all");
-        assert_eq!((events.seen, reply.text.as_deref()), (1, Some("hi")));
+        assert_eq!((events.total, reply.text.as_deref()), (1, Some("hi")));
         let late = [[HI, STOP, DONE].concat().as_bytes(), &block.repeat(9)].concat();
         assert!(decode(Api::OpenaiChat, Framing::Sse, [&late[..]], None).1.end.is_ok());
     }
@@ -368,7 +368,7 @@ mod tests {
             let (events, reply) = decode(Api::OpenaiChat, Framing::Sse, cut_up(stream.as_bytes(), &cuts), None);
             prop_assert_eq!(reply.text, Some(texts.concat()));
             prop_assert_eq!(events.content as usize, texts.iter().filter(|text| !text.is_empty()).count());
-            prop_assert_eq!(events.seen as usize, texts.len() + 1);
+            prop_assert_eq!(events.total as usize, texts.len() + 1);
         }
     }
 
@@ -378,7 +378,7 @@ mod tests {
         let mut events = Events::default();
         decoder.push([HI, STOP].concat().as_bytes(), &mut events);
         assert_eq!(decoder.finish(&mut events, None).text, None);
-        assert_eq!(events, Events { seen: 2, content: 1, ..Events::default() });
+        assert_eq!(events, Events { total: 2, content: 1, ..Events::default() });
     }
 }
 

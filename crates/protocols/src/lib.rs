@@ -110,7 +110,7 @@ pub trait Decoder: Send {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Events {
     /// Number of all events, including role-only events, usage and the end marker, without comments.
-    pub seen: u32,
+    pub total: u32,
     /// Number of events with non-empty generated content: text, reasoning, refusal, name or arguments of a tool call. An event
     /// with content of several choices counts once per choice.
     pub content: u32,

@@ -184,7 +184,7 @@ mod tests {
     #[test]
     fn a_chat_is_read_with_its_reasoning_its_counts_and_the_servers_times() {
         let (events, reply) = Spec::of("ollama.chat.ndjson").read();
-        assert_eq!(events, Events { seen: 6, content: 5, reasoning: 2, done: true, ..Events::default() });
+        assert_eq!(events, Events { total: 6, content: 5, reasoning: 2, done: true, ..Events::default() });
         assert_eq!(end(&reply), "stop");
         assert_eq!(reply.text.as_deref(), Some("Hm…The sky is \"blue\"\n"));
         let message = Message { content: "The sky is \"blue\"\n".into(), reasoning: "Hm…".into(), tool_calls: Value::Null };
@@ -209,14 +209,14 @@ mod tests {
         );
         assert_eq!((reply.usage.output, reply.server.load), (Some(7), Some(Nanos(1_334_875))));
         let (events, reply) = Spec::of("ollama.generate.ndjson").read();
-        assert_eq!((events.seen, events.content, end(&reply).as_str()), (3, 2, "length"));
+        assert_eq!((events.total, events.content, end(&reply).as_str()), (3, 2, "length"));
         assert_eq!((reply.text.as_deref(), reply.usage.output), (Some("The sky"), Some(2)));
     }
 
     #[test]
     fn tool_calls_arrive_whole() {
         let (events, reply) = Spec::of("ollama.tools.ndjson").read();
-        assert_eq!((events.seen, events.content), (3, 2));
+        assert_eq!((events.total, events.content), (3, 2));
         assert_eq!(reply.text.as_deref(), Some(r#"get_weather{"city":"Tokyo","days":2}now{"zone":"JST"}"#));
         let calls = json!([
             { "function": { "name": "get_weather", "arguments": { "city": "Tokyo", "days": 2 } } },
@@ -234,7 +234,7 @@ mod tests {
         let hi = r#"{"message":{"content":"hi"},"done":false}"#;
         assert_eq!(end(&run(hi).1), "truncated (after 1 events): the stream ended without a line with `\"done\": true`");
         let late = format!("{hi}\n{{\"done\":true}}\n{hi}\noops");
-        assert_eq!((run(&late).0.seen, end(&run(&late).1)), (2, String::new()));
+        assert_eq!((run(&late).0.total, end(&run(&late).1)), (2, String::new()));
         assert_eq!(
             run(r#"{"message":{"content":""},"done":true,"done_reason":"load"}"#).1.end.unwrap_err().kind,
             FailureKind::Empty

@@ -163,7 +163,7 @@ pub fn summarize(events: &Events, reply: &Reply) -> (u32, u32, String, String) {
     };
     let counts = [reply.usage.prompt, reply.usage.output, reply.usage.reasoning, reply.usage.cached];
     let counts = counts.map(|count| count.map_or("-".to_owned(), |count| count.to_string())).join(" ");
-    (events.seen, events.content, word, counts)
+    (events.total, events.content, word, counts)
 }
 
 #[test]

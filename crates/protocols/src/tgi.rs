@@ -159,7 +159,7 @@ mod tests {
     fn a_token_with_text_is_content_and_special_ones_are_none() {
         let (events, reply) = Spec::of("tgi.stream.sse").read();
         // The third token has no text yet: the fourth event brings the text of two.
-        assert_eq!(events, Events { seen: 6, content: 4, weights: vec![1, 1, 2, 1], done: true, ..Events::default() });
+        assert_eq!(events, Events { total: 6, content: 4, weights: vec![1, 1, 2, 1], done: true, ..Events::default() });
         assert_eq!((end(&reply).as_str(), reply.text.as_deref()), ("eos_token", Some(" Deep learning—é.")));
         assert_eq!(reply.message.unwrap().content, " Deep learning—é.");
         assert_eq!(reply.usage, Usage { prompt: Some(17), output: Some(6), ..Usage::default() });

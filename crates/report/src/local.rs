@@ -143,7 +143,7 @@ pub(super) fn speeds(report: &Report) -> Table {
 }
 
 /// A line for each case with a local model, for a terminal.
-pub fn lines(report: &Report) -> Vec<String> {
+pub fn terminal_lines(report: &Report) -> Vec<String> {
     let figure = |value: Option<f64>, unit: &str| value.map_or_else(|| ABSENT.to_owned(), |it| format!("{} {unit}", number(it)));
     let line = |(_, case, part): LocalCase<'_>| {
         let loaded = &part.loaded;

@@ -16,7 +16,7 @@ const MAX_ROWS: usize = 200;
 
 /// Where the full report is.
 #[derive(Clone, Copy, Debug)]
-pub struct Place<'a> {
+pub struct ReportLocation<'a> {
     /// The run folder.
     pub folder: &'a str,
     /// The URL of the CI job's page.
@@ -25,7 +25,7 @@ pub struct Place<'a> {
 
 /// The summary in at most `max_bytes` bytes. Rows are cut first, then tables, then everything but the verdict; empty if even that is
 /// too long.
-pub fn summary(report: &Report, location: &Place<'_>, max_bytes: usize) -> String {
+pub fn summary(report: &Report, location: &ReportLocation<'_>, max_bytes: usize) -> String {
     let rows = [MAX_ROWS, 50, 10, 0].into_iter().map(|rows| summary_with_rows(report, location, rows));
     let verdict_only = std::iter::once_with(|| format!("{}\n", heading(report)));
     rows.chain(verdict_only).find(|text| text.len() <= max_bytes).unwrap_or_default()
@@ -41,7 +41,7 @@ fn heading(report: &Report) -> String {
     format!("## {symbol} {}: {}", prose(&report.manifest.name), headline::verdict_name(report.verdict))
 }
 
-fn summary_with_rows(report: &Report, location: &Place<'_>, rows: usize) -> String {
+fn summary_with_rows(report: &Report, location: &ReportLocation<'_>, rows: usize) -> String {
     let interruption = headline::interruption(report).map(|text| format!("> [!WARNING]\n> {}", prose(&text)));
     let notes = report.manifest.notes.iter().filter(|_| rows > 0).map(|note| format!("- {}", prose(note))).collect::<Vec<_>>();
     let pieces = [Some(heading(report)), Some(prose(&headline::reason(report))), interruption]
@@ -80,7 +80,7 @@ fn cut_table(mut table: Table, name: &str, rows: usize) -> Option<String> {
     }
 }
 
-fn link(location: &Place<'_>) -> String {
+fn link(location: &ReportLocation<'_>) -> String {
     let file = code(&format!("{}/report.md", location.folder));
     match location.job {
         Some(job) => format!("Report: {file}, in the [job artifacts]({job}#artifacts) if the job uploads them"),
@@ -93,7 +93,7 @@ mod tests {
     use super::*;
     use crate::fixture::{failing, no_data, report_of, searched, sweep};
 
-    const LOCATION: Place<'static> = Place { folder: "reports/chat/x", job: None };
+    const LOCATION: ReportLocation<'static> = ReportLocation { folder: "reports/chat/x", job: None };
 
     #[test]
     fn a_small_run_is_shown_in_full() {
@@ -140,7 +140,8 @@ mod tests {
 
     #[test]
     fn a_search_has_its_result_and_a_job_its_link() {
-        let text = summary(&searched(), &Place { job: Some("https://github.com/o/r/actions/runs/7"), ..LOCATION }, LIMIT);
+        let text =
+            summary(&searched(), &ReportLocation { job: Some("https://github.com/o/r/actions/runs/7"), ..LOCATION }, LIMIT);
         assert!(
             text.contains("maximum concurrency that meets every objective: 16 (97% CI 15 to 17, 4 probes, 400 requests).\n"),
             "{text}"

@@ -14,13 +14,13 @@ use std::time::Instant;
 const BACKGROUND_NICENESS: i32 = 10;
 
 /// Lowers the priority of this thread below those that send requests and take timestamps, whose work cannot wait.
-pub fn stand_behind() {
+pub fn lower_thread_priority() {
     // On Linux the niceness is per thread. Where it cannot be set, the order is left to the scheduler.
     let _ = setpriority_process(Some(gettid()), BACKGROUND_NICENESS);
 }
 
 /// Resets [`memory_peak`]. False where the system cannot: only Linux can (proc_pid_clear_refs(5)).
-pub fn memory_anew() -> bool {
+pub fn reset_memory_peak() -> bool {
     std::fs::write("/proc/self/clear_refs", "5").is_ok()
 }
 

@@ -1,6 +1,6 @@
 //! Samples every source at its interval, on a separate thread.
 
-use crate::process::stand_behind;
+use crate::process::lower_thread_priority;
 use crate::{SampledValue, TelemetrySource};
 use llmscen_core::signal::Signal;
 use llmscen_core::telemetry::{Source, TelemetrySample};
@@ -35,7 +35,7 @@ impl Sampler {
         let (origin, orders) = channel();
         let (ready, started) = channel();
         let thread = Builder::new().name("telemetry".into()).spawn(move || {
-            stand_behind();
+            lower_thread_priority();
             run(sources, &ready, &orders)
         })?;
         // A thread that panicked drops the sender, which ends this wait too; `finish` reports it.

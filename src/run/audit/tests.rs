@@ -1,6 +1,6 @@
 use super::*;
-use llmscen_analysis::{RequestFields, Tagged};
-use llmscen_client::http::dropped;
+use llmscen_analysis::{RequestFields, TaggedOutcome};
+use llmscen_client::http::dropped_outcome;
 use llmscen_core::api::Api;
 use llmscen_core::check::{Check, Confidence, NoData, Op, RequestLimit, RequestSet, Ruling, Subject};
 use llmscen_core::dataset::{DatasetSpec, Source};
@@ -282,7 +282,7 @@ fn simulate(seed: u64, per_s: f64, most: f64) -> Simulated {
             truly += 2000 + drawn(3000.0) as u64;
             tokens.push(nanos(after_stall(truly)));
         }
-        let mut outcome = dropped(
+        let mut outcome = dropped_outcome(
             &PreparedRequest { seq, turns: 1, streamed: true, ..PreparedRequest::default() },
             Phase::Measured,
             nanos(intended),
@@ -310,7 +310,7 @@ fn judged(simulated: &Simulated, checks: &[Check]) -> Vec<(Verdict, ObjectiveAud
     let vitals = Vitals { stalls: Some(vec![worker]), cpu_shares: vec![0.2], ..Vitals::default() };
     let parts = [Part { case: "a".into(), vitals: Some(vitals), ..Part::default() }];
     let case = Case { checks: checks.to_vec(), ..case("http://10.0.0.1/v1") };
-    let table = Table::build(simulated.outcomes.iter().map(|outcome| Tagged { case: "a", round: 0, shard: 0, outcome }));
+    let table = Table::build(simulated.outcomes.iter().map(|outcome| TaggedOutcome { case: "a", round: 0, shard: 0, outcome }));
     let facts = CaseFacts { case: &case, parts: &parts, until: None };
     let sample = llmscen_analysis::sample_case(&table, &facts);
     let limits = AuditLimits::default();

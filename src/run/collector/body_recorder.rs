@@ -3,8 +3,8 @@
 use crate::run::round::RoundInput;
 use crate::store::StoreError;
 use crate::store::bodies::{self, BodySample, Extent, Head, Packed, Spool, spool};
-use llmscen_client::body_capture::{Copies, MOST};
-use llmscen_client::redact::redactor_on;
+use llmscen_client::body_capture::{CapturedExchange, MAX_BODY_BYTES};
+use llmscen_client::redact::target_redactor;
 use llmscen_client::route::Route;
 use llmscen_core::artifacts::Bodies;
 use llmscen_core::outcome::{Outcome, Phase};
@@ -41,7 +41,7 @@ impl BodyRecorder {
             case: input.case.id.clone(),
             round: input.round,
             redactor: route
-                .map_or_else(|| Redactor::for_target(&input.case.target), |route| redactor_on(&input.case.target, route)),
+                .map_or_else(|| Redactor::for_target(&input.case.target), |route| target_redactor(&input.case.target, route)),
             seed: input.seed.child("bodies"),
             sample,
             only_failed: input.bodies == Bodies::Failed,
@@ -52,7 +52,7 @@ impl BodyRecorder {
     ///
     /// # Errors
     /// The spool cannot be written.
-    pub fn record(&mut self, outcome: &Outcome, copies: &Copies) -> Result<(), StoreError> {
+    pub fn record(&mut self, outcome: &Outcome, copies: &CapturedExchange) -> Result<(), StoreError> {
         let mut head = self.head(outcome);
         if self.only_failed && !head.failed {
             return Ok(());
@@ -87,17 +87,17 @@ impl BodyRecorder {
         }
     }
 
-    fn pack(&self, head: &mut Head, status: Option<u16>, copies: &Copies) -> io::Result<Packed> {
-        let redactor = self.redactor.with_headers(&copies.own);
+    fn pack(&self, head: &mut Head, status: Option<u16>, copies: &CapturedExchange) -> io::Result<Packed> {
+        let redactor = self.redactor.with_headers(&copies.call_headers);
         let text = |bytes: &[u8]| redactor.redact_truncated(&String::from_utf8_lossy(bytes));
-        let sent = copies.request.get(..MOST).unwrap_or(&copies.request);
+        let sent = copies.request.get(..MAX_BODY_BYTES).unwrap_or(&copies.request);
         let mut packed = Packed { request: bodies::pack_request(&text(sent))?, response: Vec::new() };
         head.request = extent(copies.request.len() as u64, sent, &packed.request);
         let received = &copies.response;
         // A local model responds without a status.
-        if status.is_some() || received.whole > 0 {
+        if status.is_some() || received.total_bytes > 0 {
             packed.response = bodies::pack_response(status, &text(&received.bytes))?;
-            head.response = Some(extent(received.whole, &received.bytes, &packed.response));
+            head.response = Some(extent(received.total_bytes, &received.bytes, &packed.response));
         }
         Ok(packed)
     }

@@ -309,7 +309,7 @@ fn token_gaps(tokens: &[Nanos], choices: &[u32]) -> Vec<Nanos> {
 mod tests {
     use super::*;
     use llmscen_analysis::MeasuredRequests;
-    use llmscen_client::http::dropped;
+    use llmscen_client::http::dropped_outcome;
     use llmscen_core::metric::Metric;
     use llmscen_core::outcome::{Failure, Finish, Phase, Timeline, Usage};
     use llmscen_core::request::PreparedRequest;
@@ -372,7 +372,7 @@ mod tests {
         let mut live_metrics = LiveMetrics::new(Some(2), None);
         for (turn, turns) in [(0, 2), (1, 2), (0, 1)] {
             let call = PreparedRequest { turn, turns, ..PreparedRequest::default() };
-            live_metrics.record(&dropped(&call, Phase::Measured, Nanos::ZERO, "x"));
+            live_metrics.record(&dropped_outcome(&call, Phase::Measured, Nanos::ZERO, "x"));
         }
         let progress = live_metrics.progress(0, 0);
         assert_eq!((progress.done, progress.total, progress.errors, progress.left_s), (2, Some(2), 3, Some(0.0)));
@@ -389,7 +389,7 @@ mod tests {
             ..Timeline::default()
         };
         let usage = Usage { prompt: Some(7), output: Some(3), ..Usage::default() };
-        let blank = dropped(&PreparedRequest::default(), phase, Nanos::ZERO, "x");
+        let blank = dropped_outcome(&PreparedRequest::default(), phase, Nanos::ZERO, "x");
         Outcome { phase, timeline, streamed: true, usage, end, ..blank }
     }
 

@@ -1,7 +1,7 @@
 //! Counts over the requests of a round that the run itself needs. The requests are in the journal.
 
 use crate::run::worker::target_health::FailFast;
-use llmscen_client::counters::Absurd;
+use llmscen_client::counters::ImplausibleCounts;
 use llmscen_core::outcome::{FailureKind, Outcome, Phase};
 use llmscen_core::units::Nanos;
 use std::collections::BTreeMap;
@@ -119,8 +119,8 @@ impl Replies {
 }
 
 /// Notes on impossible counts, one per case.
-pub fn note_absurd_counts(cases: &BTreeMap<String, Absurd>) -> Vec<String> {
-    let note = |(case, Absurd { replies, example }): (&String, &Absurd)| {
+pub fn note_absurd_counts(cases: &BTreeMap<String, ImplausibleCounts>) -> Vec<String> {
+    let note = |(case, ImplausibleCounts { replies, example }): (&String, &ImplausibleCounts)| {
         let replies = if *replies == 1 { "1 reply".to_owned() } else { format!("{replies} replies") };
         format!("case `{case}`: {example}. Impossible counts or times in {replies} are not used.")
     };
@@ -147,14 +147,14 @@ fn note_ignored_stream(unstreamed: u64, streamed: u64) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use llmscen_client::http::dropped;
+    use llmscen_client::http::dropped_outcome;
     use llmscen_core::outcome::{Counted, Failure, FailureKind, Finish};
     use llmscen_core::request::PreparedRequest;
     use llmscen_core::units::Nanos;
 
     fn ended(seq: u64, turn: u32, status: Option<u16>, kind: FailureKind) -> Outcome {
         let call = PreparedRequest { seq, turn, ..PreparedRequest::default() };
-        let mut outcome = dropped(&call, Phase::Measured, Nanos(100 + seq), "");
+        let mut outcome = dropped_outcome(&call, Phase::Measured, Nanos(100 + seq), "");
         outcome.timeline.intended = Nanos(100 - seq);
         (outcome.status, outcome.end) = (status, Err(Failure::new(kind, format!("refused {seq}"))));
         outcome
@@ -223,8 +223,8 @@ mod tests {
 
     #[test]
     fn impossible_counts_are_noted_once_per_case() {
-        let absurd = |replies, example: &str| Some(Absurd { replies, example: example.to_owned() });
-        let joined = Absurd::joined(Absurd::joined(None, absurd(1, "one")), absurd(2, "two"));
+        let absurd = |replies, example: &str| Some(ImplausibleCounts { replies, example: example.to_owned() });
+        let joined = ImplausibleCounts::joined(ImplausibleCounts::joined(None, absurd(1, "one")), absurd(2, "two"));
         let cases = [("a".to_owned(), joined.unwrap()), ("b".to_owned(), absurd(1, "three").unwrap())];
         assert_eq!(
             note_absurd_counts(&cases.into()),

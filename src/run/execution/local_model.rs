@@ -82,7 +82,7 @@ fn start_loading(name: String, spec: Local, seed: Seed, context: &Context) -> Re
     use llmscen_datasets::Progress;
     use llmscen_local::error::LocalError;
     use llmscen_local::host::Resident;
-    use llmscen_telemetry::process::{memory_anew, memory_peak, memory_reserved};
+    use llmscen_telemetry::process::{memory_peak, memory_reserved, reset_memory_peak};
     let cache = context.cache.clone();
     let env = context.env.clone();
     let events = context.events.clone();
@@ -97,7 +97,7 @@ fn start_loading(name: String, spec: Local, seed: Seed, context: &Context) -> Re
         loaded.notes.extend(folder.map(|folder| format!("`{name}`: the files in {} are used", folder.display())));
         Ok((model, Loaded { model: name, ..loaded }))
     };
-    let memory = Resident { anew: memory_anew, peak: memory_peak, now: memory_now, reserved: memory_reserved };
+    let memory = Resident { anew: reset_memory_peak, peak: memory_peak, now: memory_now, reserved: memory_reserved };
     Loading::start(load, memory).map_err(RunError::Thread)
 }
 

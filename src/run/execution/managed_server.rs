@@ -6,7 +6,9 @@ use crate::run::execution::Context;
 use crate::run::execution::stop::{Level, Stop};
 use crate::run::prepare::{PreparedCase, reach_started};
 use crate::store::RunDir;
-use llmscen_client::server::{self, Ended, NotReady, Order, ReadinessProbe, ReadyTimes, Server, ServerError, tail};
+use llmscen_client::server::{
+    self, NotReady, ReadinessProbe, ReadyTimes, Server, ServerCommand, ServerError, ServerExit, log_tail,
+};
 use llmscen_core::manifest::Part;
 use llmscen_core::plan::Case;
 use llmscen_core::redact::Redactor;
@@ -57,21 +59,21 @@ impl ManagedProcess {
             let first_token = first_answer.map(|answer| Nanos(startup.ready.0.saturating_add(answer.0)));
             part.startup = Some(Startup { first_token, ..startup });
         }
-        let Ended { how, at } = self.server.ended()?;
+        let ServerExit { how, at } = self.server.ended()?;
         part.server_end = Some(ServerEnd { at_ns: signed_nanos(at, origin), how, log: self.log_tail() });
         self.exit_error(&part.case)
     }
 
     /// The error of the case if the server has exited.
     fn exit_error(&self, case: &str) -> Option<RunError> {
-        let Ended { how, .. } = self.server.ended()?;
+        let ServerExit { how, .. } = self.server.ended()?;
         let file = self.server.log().to_owned();
         Some(ServerError::Exited { case: case.to_owned(), how, log: self.log_tail(), file }.into())
     }
 
     /// The last lines of the log, without secrets.
     fn log_tail(&self) -> Vec<String> {
-        tail(self.server.log()).iter().map(|line| self.redactor.redact_truncated(line)).collect()
+        log_tail(self.server.log()).iter().map(|line| self.redactor.redact_truncated(line)).collect()
     }
 
     fn stop(self, stop: &Stop) {
@@ -188,7 +190,7 @@ impl Start<'_> {
             interval: self.spec.interval.into(),
             timeout: self.spec.timeout.into(),
         };
-        if let Some(address) = self.unless_stopped(server::answers(&probe)).await?? {
+        if let Some(address) = self.unless_stopped(server::find_listener(&probe)).await?? {
             return Err(ServerError::AddressInUse { address }.into());
         }
         let process = self.spawn()?;
@@ -203,7 +205,7 @@ impl Start<'_> {
 
     fn spawn(&self) -> Result<ManagedProcess, RunError> {
         let spec = self.spec;
-        let order = Order {
+        let order = ServerCommand {
             command: self.command(),
             env: spec.env.iter().map(|(name, value)| (name.clone(), value.expose().to_owned())).collect(),
             cwd: spec.cwd.clone(),
@@ -234,7 +236,7 @@ impl Start<'_> {
     async fn wait_until_ready(&self, process: &ManagedProcess, probe: &ReadinessProbe<'_>) -> Result<(), RunError> {
         let last_reported = Cell::new(u64::MAX);
         let report = || self.report_wait(process.server.asked, &last_reported);
-        let ready = self.unless_stopped(server::ready(&process.server, probe, &report)).await??;
+        let ready = self.unless_stopped(server::wait_until_ready(&process.server, probe, &report)).await??;
         let ReadyTimes { port_open, ready } = ready.map_err(|error| startup_error(process, error, probe.timeout))?;
         self.send_progress(ready.as_secs(), Some(ready.as_secs()));
         process.ready.set(nanos(ready));
@@ -284,7 +286,7 @@ fn startup_error(process: &ManagedProcess, error: NotReady, timeout: Duration) -
     let log = process.log_tail();
     let file = process.server.log().to_owned();
     RunError::from(match error {
-        NotReady::Ended(Ended { how, at }) => {
+        NotReady::Ended(ServerExit { how, at }) => {
             let after_s = at.saturating_duration_since(process.server.asked).as_secs_f64();
             ServerError::ExitedEarly { how, after_s, log, file }
         }

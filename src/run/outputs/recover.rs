@@ -3,7 +3,7 @@
 use crate::run::error::RunError;
 use crate::store::journal::{self, Damage};
 use crate::store::{READINGS, ROWS, Record, RunDir, StoreError, manifest};
-use llmscen_analysis::{Builder, Table, Tagged, telemetry};
+use llmscen_analysis::{Builder, Table, TaggedOutcome, telemetry};
 use llmscen_core::load::Warmup;
 use llmscen_core::manifest::{Manifest, Part};
 use llmscen_core::outcome::{Outcome, Phase};
@@ -150,7 +150,7 @@ struct ReplayedRows<'a> {
 impl ReplayedRows<'_> {
     fn add(&mut self, index: u32, round: u32, outcome: &Outcome) {
         let case = self.plan.cases.get(index as usize).map_or("", |case| case.id.as_str());
-        self.builder.push(&Tagged { case, round, shard: 0, outcome });
+        self.builder.push(&TaggedOutcome { case, round, shard: 0, outcome });
         if outcome.phase == Phase::Measured {
             let first = self.first_measured.entry((index, round)).or_insert(outcome.timeline.intended);
             *first = outcome.timeline.intended.min(*first);

@@ -15,7 +15,7 @@ use llmscen_core::schedule::delays::sample_think_time;
 use llmscen_core::units::Nanos;
 use llmscen_datasets::tokens_of;
 use llmscen_protocols::Message;
-use llmscen_telemetry::process::stand_behind;
+use llmscen_telemetry::process::lower_thread_priority;
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 use std::thread::JoinHandle;
@@ -99,7 +99,7 @@ impl TurnRenderer {
     pub fn start(sources: Vec<ClassSource>, halt: Stop) -> Result<TurnRenderer, RunError> {
         let (turn_requests, queue) = unbounded();
         let thread = std::thread::Builder::new().name("turns".into()).spawn(move || {
-            stand_behind();
+            lower_thread_priority();
             render_turns(&sources, &queue, &halt)
         });
         Ok(TurnRenderer { turn_requests, thread: thread.map_err(RunError::Thread)? })

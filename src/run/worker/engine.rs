@@ -2,7 +2,7 @@
 
 use crate::run::error::RunError;
 use crate::run::execution::local_model::ModelSession;
-use llmscen_client::http::{Finished, Http, Setting};
+use llmscen_client::http::{CompletedCall, HttpClient, HttpOptions};
 use llmscen_client::route::Route;
 use llmscen_core::outcome::{Failure, Phase};
 use llmscen_core::request::PreparedRequest;
@@ -13,7 +13,7 @@ use llmscen_local::adapter::Adapter;
 /// The receiver of a worker's requests.
 pub enum Engine {
     /// A server, over HTTP.
-    Http(Box<Http>),
+    Http(Box<HttpClient>),
     /// A local model, on another thread of this process.
     Local(Adapter),
 }
@@ -27,21 +27,21 @@ impl Engine {
         target: &Target,
         route: Option<&Route>,
         local: Option<ModelSession>,
-        setting: Setting,
+        setting: HttpOptions,
     ) -> Result<Engine, RunError> {
         if let Some(local) = local {
             return Ok(Engine::Local(Adapter {
                 host: local.host,
                 session: local.session,
-                gauges: setting.gauges,
+                gauges: setting.counters,
                 total: target.timeouts.total,
-                seed: setting.manners.seed,
+                seed: setting.policy.seed,
                 keep_text: setting.keep_text,
                 keep_bodies: setting.keep_bodies,
             }));
         }
         let route = route.ok_or(RunError::NothingToSend)?;
-        Ok(Engine::Http(Box::new(Http::new(target, route, setting)?)))
+        Ok(Engine::Http(Box::new(HttpClient::new(target, route, setting)?)))
     }
 
     /// Starts to open this many connections ahead of their first use; a local model needs none.
@@ -71,7 +71,7 @@ impl Engine {
         intended: Nanos,
         phase: Phase,
         cancelled: impl Future<Output = ()>,
-    ) -> Finished {
+    ) -> CompletedCall {
         match self {
             Engine::Http(http) => http.call(call, intended, phase, cancelled).await,
             Engine::Local(adapter) => adapter.call(call, intended, phase, cancelled).await,

@@ -6,7 +6,7 @@ use crate::run::execution::panics::PressOnPanic;
 use crate::run::execution::stop::Stop;
 use crate::run::worker::Worker;
 use llmscen_client::clock::Clock;
-use llmscen_client::counters::{Gauges, Reading};
+use llmscen_client::counters::{CounterTotals, LiveCounters};
 use llmscen_client::stalls::{Moment, thread_cpu};
 use llmscen_core::manifest::{Stall, WorkerStalls};
 use llmscen_core::plan::Case;
@@ -50,7 +50,7 @@ impl WorkerHandle {
     pub fn start(
         index: usize,
         clock: Clock,
-        gauges: Arc<Gauges>,
+        gauges: Arc<LiveCounters>,
         halt: Stop,
         build: impl FnOnce() -> Result<Worker, RunError> + Send + 'static,
     ) -> Result<WorkerHandle, RunError> {
@@ -79,13 +79,13 @@ pub fn worker_count(case: &Case) -> usize {
 }
 
 /// The sum of the workers' counters.
-pub fn total_counters(gauges: &[Arc<Gauges>]) -> Reading {
-    gauges.iter().fold(Reading::default(), |sum, worker| worker.add_to(sum))
+pub fn total_counters(gauges: &[Arc<LiveCounters>]) -> CounterTotals {
+    gauges.iter().fold(CounterTotals::default(), |sum, worker| worker.add_to(sum))
 }
 
 fn run_worker(
     clock: Clock,
-    gauges: Arc<Gauges>,
+    gauges: Arc<LiveCounters>,
     build: impl FnOnce() -> Result<Worker, RunError>,
 ) -> Result<WorkerReport, RunError> {
     let runtime = runtime::Builder::new_current_thread().enable_all().build().map_err(RunError::Thread)?;
@@ -117,7 +117,7 @@ struct TickLog {
 
 /// Records the delay of each tick, from time zero on. Ticks are due at absolute times, and missed ticks are recorded too, so that a
 /// worker that hangs does not record fewer delays. The timer resolution is subtracted.
-async fn tick(clock: Clock, gauges: Arc<Gauges>, log: Rc<RefCell<TickLog>>) {
+async fn tick(clock: Clock, gauges: Arc<LiveCounters>, log: Rc<RefCell<TickLog>>) {
     let start = Instant::from_std(clock.instant(Nanos::ZERO));
     let mut ticks = tokio::time::interval_at(start, TICK);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Burst);
@@ -215,7 +215,7 @@ mod tests {
     fn ticks_of_blocked_worker(blocked: Duration) -> TickLog {
         let runtime = runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let ticks = Rc::new(RefCell::new(TickLog::default()));
-        let clock = Clock::starting(std::time::Instant::now());
+        let clock = Clock::new(std::time::Instant::now());
         LocalSet::new().block_on(&runtime, async {
             let ticker = tokio::task::spawn_local(tick(clock, Arc::default(), ticks.clone()));
             tokio::time::sleep(Duration::from_millis(30)).await;
@@ -245,7 +245,7 @@ mod tests {
 
     #[test]
     fn a_worker_that_cannot_be_built_halts_the_others() {
-        let (halt, clock) = (Stop::default(), Clock::starting(std::time::Instant::now()));
+        let (halt, clock) = (Stop::default(), Clock::new(std::time::Instant::now()));
         let worker = WorkerHandle::start(0, clock, Arc::default(), halt.clone(), || Err(RunError::NothingToSend)).unwrap();
         assert!(matches!(worker.finish(), Err(RunError::NothingToSend)));
         assert_eq!(halt.level(), Level::Drain);
@@ -253,7 +253,7 @@ mod tests {
 
     #[test]
     fn a_worker_that_panics_halts_the_others() {
-        let (halt, clock) = (Stop::default(), Clock::starting(std::time::Instant::now()));
+        let (halt, clock) = (Stop::default(), Clock::new(std::time::Instant::now()));
         let worker = WorkerHandle::start(0, clock, Arc::default(), halt.clone(), || panic!("no memory for a task")).unwrap();
         assert!(matches!(worker.finish(), Err(RunError::Panicked("worker"))));
         assert_eq!(halt.level(), Level::Drain);

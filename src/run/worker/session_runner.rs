@@ -14,7 +14,7 @@ use crate::run::requests::turn_renderer::{RenderedTurn, TurnRequest};
 use crate::run::worker::timer::{Deadlines, Timer};
 use crate::run::worker::{ScheduledRequest, Worker};
 use async_channel::Sender;
-use llmscen_client::http::{Finished, dropped};
+use llmscen_client::http::{CompletedCall, dropped_outcome};
 use llmscen_core::outcome::{FailureKind, Phase};
 use llmscen_core::request::PreparedRequest;
 use llmscen_core::units::Nanos;
@@ -85,7 +85,7 @@ impl SessionRunner {
     }
 
     /// Runs a session. Returns the outcomes that are not delivered yet: of its last turn, and of the turns that were not sent.
-    pub async fn run_session(&self, worker: &Worker, first: ScheduledRequest) -> Vec<Finished> {
+    pub async fn run_session(&self, worker: &Worker, first: ScheduledRequest) -> Vec<CompletedCall> {
         let ScheduledRequest { mut call, mut intended, phase, .. } = first;
         let unsent = UnsentTurns::new(&call, phase);
         let turns = call.turns;
@@ -159,16 +159,16 @@ impl UnsentTurns {
     }
 
     /// The outcomes of the turns from `turn` on, which are dropped at `at`.
-    pub fn drop_from(&self, turn: u32, at: Nanos, why: &str) -> Vec<Finished> {
+    pub fn drop_from(&self, turn: u32, at: Nanos, why: &str) -> Vec<CompletedCall> {
         let drop_turn = |turn| {
             let call = PreparedRequest { turn, ..self.call.clone() };
-            Finished::bare(dropped(&call, self.phase, at, why))
+            CompletedCall::bare(dropped_outcome(&call, self.phase, at, why))
         };
         (turn..self.call.turns).map(drop_turn).collect()
     }
 
     /// The same after the turn before `turn` failed. If its user left, so have the users of these turns.
-    fn drop_after_failure(&self, turn: u32, at: Nanos, kind: FailureKind) -> Vec<Finished> {
+    fn drop_after_failure(&self, turn: u32, at: Nanos, kind: FailureKind) -> Vec<CompletedCall> {
         if kind != FailureKind::Abandoned {
             return self.drop_from(turn, at, &format!("skipped: turn {} of the session (0-based) failed ({kind})", turn - 1));
         }
@@ -183,7 +183,7 @@ impl UnsentTurns {
 }
 
 /// The reply as a message of the conversation. Without a decoded message, the text is its content.
-fn reply(finished: &mut Finished) -> Message {
+fn reply(finished: &mut CompletedCall) -> Message {
     let text = || Message { content: finished.text.clone().unwrap_or_default(), ..Message::default() };
     finished.message.take().unwrap_or_else(text)
 }

@@ -174,7 +174,7 @@ impl FailFast {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use llmscen_client::http::dropped;
+    use llmscen_client::http::dropped_outcome;
     use llmscen_core::outcome::{Failure, Finish, Phase};
     use llmscen_core::request::PreparedRequest;
     use llmscen_core::units::Nanos;
@@ -184,7 +184,7 @@ mod tests {
     }
 
     fn ended(millis: u64, status: Option<u16>, kind: Option<FailureKind>) -> Outcome {
-        let mut outcome = dropped(&PreparedRequest::default(), Phase::Measured, at(millis), "");
+        let mut outcome = dropped_outcome(&PreparedRequest::default(), Phase::Measured, at(millis), "");
         outcome.status = status;
         outcome.end = kind.map_or(Ok(Finish::default()), |kind| Err(Failure::new(kind, "refused")));
         outcome
@@ -255,7 +255,7 @@ mod tests {
     }
 
     fn answered_with(status: u16) -> Outcome {
-        let mut outcome = dropped(&PreparedRequest::default(), Phase::Measured, Nanos::from_millis(1500), "");
+        let mut outcome = dropped_outcome(&PreparedRequest::default(), Phase::Measured, Nanos::from_millis(1500), "");
         outcome.status = Some(status);
         let failure = || Failure::new(FailureKind::from_status(status), format!("{status}: wrong key"));
         outcome.end = if status == 200 { Ok(Finish::default()) } else { Err(failure()) };
@@ -282,7 +282,7 @@ mod tests {
 
     #[test]
     fn requests_ended_by_the_load_generator_do_not_count_and_earlier_rounds_do() {
-        let unsent = dropped(&PreparedRequest::default(), Phase::Measured, Nanos::ZERO, "");
+        let unsent = dropped_outcome(&PreparedRequest::default(), Phase::Measured, Nanos::ZERO, "");
         let earlier = [answered_with(401), unsent, answered_with(401)];
         let mut watch = FailFast::default();
         earlier.iter().for_each(|outcome| _ = watch.record(outcome));

@@ -1,7 +1,7 @@
 use super::*;
 use async_channel::bounded;
-use llmscen_client::counters::{Gauges, Reading};
-use llmscen_client::http::{Http, Setting};
+use llmscen_client::counters::{CounterTotals, LiveCounters};
+use llmscen_client::http::{HttpClient, HttpOptions};
 use llmscen_client::route::Route;
 use llmscen_core::api::Api;
 use llmscen_core::target::{Pool, Target, TargetLocation, Timeouts, Tls};
@@ -9,8 +9,8 @@ use std::net::TcpListener;
 
 const MINUTE: Nanos = Nanos(60_000_000_000);
 
-fn worker(url: &str, calls: u64, results: Sender<Finished>, gauges: Arc<Gauges>, stop: Stop) -> Worker {
-    let clock = Clock::starting(std::time::Instant::now());
+fn worker(url: &str, calls: u64, results: Sender<CompletedCall>, gauges: Arc<LiveCounters>, stop: Stop) -> Worker {
+    let clock = Clock::new(std::time::Instant::now());
     let target = Target {
         api: Api::OpenaiChat,
         location: TargetLocation::Url(url.to_owned()),
@@ -34,17 +34,17 @@ fn worker(url: &str, calls: u64, results: Sender<Finished>, gauges: Arc<Gauges>,
     let load = Load { requests: Some(calls), graceful_stop: MINUTE, ..Load::new(shape) };
     let (sender, queue) = bounded(calls as usize);
     (0..calls).for_each(|seq| sender.try_send(PreparedRequest { seq, ..PreparedRequest::default() }).unwrap());
-    let setting = Setting {
+    let setting = HttpOptions {
         clock,
-        gauges,
+        counters: gauges,
         protocol: llmscen_protocols::protocol(Api::OpenaiChat, None).unwrap(),
         keep_text: false,
         keep_bodies: false,
-        manners: Default::default(),
+        policy: Default::default(),
     };
     let target_health = TargetHealth::new(stop.clone(), std::sync::mpsc::channel().0, None);
     Worker {
-        engine: Engine::Http(Box::new(Http::new(&target, &route, setting).unwrap())),
+        engine: Engine::Http(Box::new(HttpClient::new(&target, &route, setting).unwrap())),
         concurrency_limit: ConcurrencyLimit::new(llmscen_core::schedule::users::changes(&load, 0, 1)),
         shared: SharedState::new(&load, Seed(0), clock, stop, target_health),
         queue,
@@ -61,12 +61,12 @@ fn worker(url: &str, calls: u64, results: Sender<Finished>, gauges: Arc<Gauges>,
 fn a_full_channel_loses_no_outcome_when_all_requests_are_cancelled() {
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}/", silent.local_addr().unwrap());
-    let (stop, gauges) = (Stop::default(), Arc::<Gauges>::default());
+    let (stop, gauges) = (Stop::default(), Arc::<LiveCounters>::default());
     let (sender, results) = bounded(1);
     let collector = std::thread::spawn({
         let (stop, gauges) = (stop.clone(), gauges.clone());
         move || {
-            while gauges.add_to(Reading::default()).in_flight < 20 {
+            while gauges.add_to(CounterTotals::default()).in_flight < 20 {
                 std::thread::yield_now();
             }
             stop.press();

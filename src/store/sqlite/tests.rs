@@ -1,6 +1,6 @@
 use super::*;
 use crate::store::bodies::{Extent, Head, Packed, Spool, spool};
-use llmscen_analysis::Tagged;
+use llmscen_analysis::TaggedOutcome;
 use llmscen_core::artifacts::{Bodies, Store};
 use llmscen_core::manifest::{Manifest, Part};
 use llmscen_core::metric::Metric;
@@ -48,7 +48,7 @@ fn outcome(seq: u64, tokens: &[u64], end: Result<(), FailureKind>) -> Outcome {
 }
 
 fn table(outcomes: &[Outcome]) -> Table {
-    Table::build(outcomes.iter().map(|outcome| Tagged { case: "c=1", round: 0, shard: 0, outcome }))
+    Table::build(outcomes.iter().map(|outcome| TaggedOutcome { case: "c=1", round: 0, shard: 0, outcome }))
 }
 
 fn report() -> Report {

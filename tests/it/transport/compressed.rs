@@ -76,7 +76,7 @@ fn compressed_events_are_stamped_one_by_one_wherever_they_are_cut() {
         });
         let outcomes =
             on_worker(&target(&server.url()), async |engine| [send(&engine, call(0)).await, send(&engine, call(1)).await]);
-        for Finished { outcome, text, copy, .. } in outcomes {
+        for CompletedCall { outcome, text, captured: copy, .. } in outcomes {
             let came = String::from_utf8(copy.unwrap().response.bytes).unwrap();
             assert!(
                 came.starts_with("data: {") && came.trim_end().ends_with("data: [DONE]"),

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::lab::{FINISH, Server, TOKEN, send as write, stream};
-use llmscen_client::counters::Reading;
+use llmscen_client::counters::CounterTotals;
 use llmscen_core::outcome::Usage;
 use std::task::Poll;
 
@@ -20,10 +20,10 @@ fn held(events: &'static [&'static str]) -> Server {
 }
 
 /// A call that is cancelled when this many bytes of its body were read and it waits for more.
-fn cancelled_after(target: &Target, bytes: u64) -> Finished {
-    let gauges = Arc::new(Gauges::default());
+fn cancelled_after(target: &Target, bytes: u64) -> CompletedCall {
+    let gauges = Arc::new(LiveCounters::default());
     on_worker_with(target, gauges.clone(), async |engine| {
-        let taken = std::future::poll_fn(|_| match gauges.add_to(Reading::default()).bytes_in >= bytes {
+        let taken = std::future::poll_fn(|_| match gauges.add_to(CounterTotals::default()).bytes_in >= bytes {
             true => Poll::Ready(()),
             false => Poll::Pending,
         });
@@ -37,7 +37,7 @@ fn length(events: &[&str]) -> u64 {
 }
 
 #[track_caller]
-fn assert_kept(finished: &Finished) {
+fn assert_kept(finished: &CompletedCall) {
     let outcome = &finished.outcome;
     assert_eq!(outcome.timeline.tokens.len(), 3);
     assert_eq!(outcome.timeline.choices, [0, 1, 1]);

@@ -8,8 +8,8 @@ mod proxied;
 mod server;
 
 use llmscen_client::clock::Clock;
-use llmscen_client::counters::Gauges;
-use llmscen_client::http::{Finished, Http, Setting};
+use llmscen_client::counters::LiveCounters;
+use llmscen_client::http::{CompletedCall, HttpClient, HttpOptions};
 use llmscen_client::route::Route;
 use llmscen_core::api::Api;
 use llmscen_core::outcome::{FailureKind, Outcome, Phase};
@@ -55,35 +55,35 @@ pub fn call(seq: u64) -> PreparedRequest {
 }
 
 /// Runs steps with a client on a worker thread.
-pub fn on_worker<T>(target: &Target, steps: impl AsyncFnOnce(Rc<Http>) -> T) -> T {
-    on_worker_with(target, Arc::new(Gauges::default()), steps)
+pub fn on_worker<T>(target: &Target, steps: impl AsyncFnOnce(Rc<HttpClient>) -> T) -> T {
+    on_worker_with(target, Arc::new(LiveCounters::default()), steps)
 }
 
 /// As [`on_worker`], with access to the counters.
-pub fn on_worker_with<T>(target: &Target, gauges: Arc<Gauges>, steps: impl AsyncFnOnce(Rc<Http>) -> T) -> T {
+pub fn on_worker_with<T>(target: &Target, gauges: Arc<LiveCounters>, steps: impl AsyncFnOnce(Rc<HttpClient>) -> T) -> T {
     let TargetLocation::Url(url) = &target.location else { panic!("a url") };
     let route = Route::new(url, &target.tls, &BTreeMap::new()).unwrap();
-    let setting = Setting {
-        clock: Clock::starting(Instant::now()),
-        gauges,
+    let setting = HttpOptions {
+        clock: Clock::new(Instant::now()),
+        counters: gauges,
         protocol: protocol(target.api, None).unwrap(),
         keep_text: true,
         keep_bodies: true,
-        manners: Default::default(),
+        policy: Default::default(),
     };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     LocalSet::new().block_on(&runtime, async {
-        let engine = Rc::new(Http::new(target, &route, setting).unwrap());
+        let engine = Rc::new(HttpClient::new(target, &route, setting).unwrap());
         steps(engine).await
     })
 }
 
-pub async fn send(engine: &Http, call: PreparedRequest) -> Finished {
+pub async fn send(engine: &HttpClient, call: PreparedRequest) -> CompletedCall {
     engine.call(call, Nanos(0), Phase::Measured, std::future::pending()).await
 }
 
 /// Sends calls at the same time and waits for all.
-pub async fn send_all(engine: &Rc<Http>, calls: u64) -> Vec<Outcome> {
+pub async fn send_all(engine: &Rc<HttpClient>, calls: u64) -> Vec<Outcome> {
     let sent = (0..calls).map(|seq| {
         let engine = engine.clone();
         tokio::task::spawn_local(async move { send(&engine, call(seq)).await.outcome })

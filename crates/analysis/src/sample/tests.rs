@@ -2,7 +2,7 @@ mod sample {
     use super::super::*;
     use crate::fixture::{case, facts, failed, outcome, stream, table, warmup};
     use crate::sample::failure_examples;
-    use crate::table::Tagged;
+    use crate::table::TaggedOutcome;
     use llmscen_core::dataset::Wait;
     use llmscen_core::early_stop::EarlyStop;
     use llmscen_core::load::Shape;
@@ -84,7 +84,7 @@ mod sample {
     #[test]
     fn cases_do_not_mix_and_a_lost_round_has_no_window() {
         let (a, b) = (outcome(0), outcome(1));
-        let rows = [("b", 0, &a), ("a", 2, &b)].map(|(case, round, outcome)| Tagged { case, round, shard: 0, outcome });
+        let rows = [("b", 0, &a), ("a", 2, &b)].map(|(case, round, outcome)| TaggedOutcome { case, round, shard: 0, outcome });
         let seen = sample_case(&Table::build(rows), &facts(&case(Shape::Burst)));
         assert_eq!(
             (seen.windows, seen.requests.len(), seen.requests.iter().next().unwrap().round()),

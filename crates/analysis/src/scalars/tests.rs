@@ -2,7 +2,7 @@ mod scalars {
     use super::super::startup_seconds;
     use crate::fixture::{case, facts, failed, outcome, stream, table, warmup};
     use crate::sample::sample_case;
-    use crate::table::{Table, Tagged};
+    use crate::table::{Table, TaggedOutcome};
     use llmscen_core::check::{Check, Confidence, NoData, Op, RequestLimit, RequestSet, Subject};
     use llmscen_core::load::Shape;
     use llmscen_core::manifest::Part;
@@ -61,7 +61,7 @@ mod scalars {
         let slow = [stream(0, 0, &[100, 300]), stream(1, 300, &[400, 700])];
         let fast = [stream(0, 0, &[50, 100]), stream(1, 100, &[150, 200])];
         let rows = [(0, &slow), (1, &fast)].into_iter().flat_map(|(round, rows)| rows.iter().map(move |own| (round, own)));
-        let rows = rows.map(|(round, outcome)| Tagged { case: "a", round, shard: 0, outcome });
+        let rows = rows.map(|(round, outcome)| TaggedOutcome { case: "a", round, shard: 0, outcome });
         let case = case(Shape::Closed { users: 1 });
         let seen = sample_case(&Table::build(rows), &facts(&case));
         assert_eq!((seen.windows, seen.sending), (vec![0.7, 0.2], vec![0.4, 0.1]));

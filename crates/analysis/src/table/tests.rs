@@ -4,8 +4,8 @@ mod table {
     use llmscen_core::outcome::FailureKind;
     use llmscen_core::units::Nanos;
 
-    fn tagged<'a>(case: &'a str, round: u32, outcome: &'a Outcome) -> Tagged<'a> {
-        Tagged { case, round, shard: 0, outcome }
+    fn tagged<'a>(case: &'a str, round: u32, outcome: &'a Outcome) -> TaggedOutcome<'a> {
+        TaggedOutcome { case, round, shard: 0, outcome }
     }
 
     #[test]

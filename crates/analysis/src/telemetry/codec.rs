@@ -1,6 +1,6 @@
 //! Writes and reads telemetry.parquet.
 
-use crate::error::FrameError;
+use crate::error::TableError;
 use llmscen_core::telemetry::{Source, TelemetryRecord, TelemetrySample};
 use llmscen_parquet::decode;
 use polars::prelude::*;
@@ -23,7 +23,7 @@ const VALUE: &str = "value";
 ///
 /// # Errors
 /// Only those of the Parquet encoder, such as out of memory.
-pub fn write(recorded: &[TelemetryRecord]) -> Result<Vec<u8>, FrameError> {
+pub fn write(recorded: &[TelemetryRecord]) -> Result<Vec<u8>, TableError> {
     let rows = || recorded.iter().flat_map(|recorded| recorded.readings.iter().map(move |reading| (recorded, reading)));
     let texts = |name: &str, get: fn((&TelemetryRecord, &TelemetrySample)) -> String| {
         StringChunked::from_iter_values(name.into(), rows().map(get)).into_column()
@@ -48,11 +48,11 @@ pub fn write(recorded: &[TelemetryRecord]) -> Result<Vec<u8>, FrameError> {
 ///
 /// # Errors
 /// `bytes` are not a Parquet file, lack a column, or have one of another type or an unknown source.
-pub fn read(bytes: impl Into<Vec<u8>>) -> Result<Vec<TelemetryRecord>, FrameError> {
+pub fn read(bytes: impl Into<Vec<u8>>) -> Result<Vec<TelemetryRecord>, TableError> {
     decode(|| decode_parquet(bytes.into()))
 }
 
-fn decode_parquet(bytes: Vec<u8>) -> Result<Vec<TelemetryRecord>, FrameError> {
+fn decode_parquet(bytes: Vec<u8>) -> Result<Vec<TelemetryRecord>, TableError> {
     let mut frame = ParquetReader::new(Cursor::new(bytes)).set_rechunk(true).finish()?;
     frame.rechunk_mut();
     let case = frame.column(CASE_ID)?.str()?;
@@ -76,7 +76,7 @@ fn decode_parquet(bytes: Vec<u8>) -> Result<Vec<TelemetryRecord>, FrameError> {
         }
         let word = source.get(row).unwrap_or_default();
         let Some(source) = Source::ALL.into_iter().find(|source| source.name() == word) else {
-            return Err(FrameError::Word { column: SOURCE, row, found: word.to_owned() });
+            return Err(TableError::Word { column: SOURCE, row, found: word.to_owned() });
         };
         let (Some(at_ns), Some(value)) = (at.get(row), value.get(row)) else { continue };
         let (name, labels) = (texts.share(name.get(row)), texts.share(labels.get(row)));

@@ -1,7 +1,7 @@
 use super::*;
 use crate::fixture::{case, facts, outcome, stream, table, warmup};
 use crate::sample::sample_case;
-use crate::table::Tagged;
+use crate::table::TaggedOutcome;
 use llmscen_core::load::Shape;
 use llmscen_core::manifest::Part;
 use llmscen_core::metric::Stat;
@@ -192,7 +192,7 @@ fn a_server_that_does_not_speculate_says_nothing_of_it() {
 #[test]
 fn a_case_has_the_readings_of_its_rounds_and_a_stage_those_of_its_time() {
     let rows = [warmup(outcome(0)), stream(1, 1000, &[1500, 2000]), stream(2, 3000, &[3500, 4000])];
-    let row = |seq: usize, round| Tagged { case: "a", round, shard: 0, outcome: &rows[seq] };
+    let row = |seq: usize, round| TaggedOutcome { case: "a", round, shard: 0, outcome: &rows[seq] };
     let waiting = |round, values: [f64; 3]| TelemetryRecord {
         round,
         ..recorded([5, 15, 35].into_iter().zip(values).map(|(at, v)| server(at, Signal::ServerWaiting, "", v)).collect())

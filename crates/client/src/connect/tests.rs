@@ -21,7 +21,7 @@ async fn a_server_without_tls_is_distinguished_from_a_bad_certificate() {
         socket
     };
     let route = Route::new(&url, &Default::default(), &Default::default()).unwrap();
-    let dialer = Dialer::new(route, HttpVersion::Auto, Clock::starting(Instant::now()));
+    let dialer = Dialer::new(route, HttpVersion::Auto, Clock::new(Instant::now()));
     let (dialled, _socket) = tokio::join!(dialer.dial(), answer);
     let failure = dialled.err().unwrap();
     assert_eq!(failure.kind, FailureKind::Tls);
@@ -33,7 +33,7 @@ async fn a_server_without_tls_is_distinguished_from_a_bad_certificate() {
 async fn a_refused_connection_names_the_address() {
     let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let route = Route::new(&format!("http://{free}/"), &Default::default(), &Default::default()).unwrap();
-    let dialer = Dialer::new(route, HttpVersion::Auto, Clock::starting(Instant::now()));
+    let dialer = Dialer::new(route, HttpVersion::Auto, Clock::new(Instant::now()));
     let failure = dialer.dial().await.err().unwrap();
     assert_eq!((failure.kind, failure.message), (FailureKind::Connect, format!("{free}: connection refused")));
 }
@@ -43,7 +43,7 @@ async fn an_unsupported_proxy_scheme_is_named() {
     for kind in ["https", "socks5"] {
         let env = [("ALL_PROXY".to_owned(), format!("{kind}://user:pass@127.0.0.1:1"))].into();
         let route = Route::new("http://llm.example/", &Default::default(), &env).unwrap();
-        let failure = Dialer::new(route, HttpVersion::Auto, Clock::starting(Instant::now())).dial().await.err().unwrap();
+        let failure = Dialer::new(route, HttpVersion::Auto, Clock::new(Instant::now())).dial().await.err().unwrap();
         let proxy = format!("{kind}://127.0.0.1:1 (from ALL_PROXY)");
         let message = format!("unsupported proxy {proxy}: only http:// proxies are supported");
         assert_eq!((failure.kind, failure.message), (FailureKind::Connect, message));
@@ -55,7 +55,7 @@ async fn a_dead_proxy_is_named_with_its_variable_and_without_its_password() {
     let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let env = [("http_proxy".to_owned(), format!("http://user:p4ss@{free}"))].into();
     let route = Route::new("http://llm.example/", &Default::default(), &env).unwrap();
-    let failure = Dialer::new(route, HttpVersion::Auto, Clock::starting(Instant::now())).dial().await.err().unwrap();
+    let failure = Dialer::new(route, HttpVersion::Auto, Clock::new(Instant::now())).dial().await.err().unwrap();
     let message = format!("cannot connect to the proxy http://{free} (from http_proxy): connection refused");
     assert_eq!((failure.kind, failure.message), (FailureKind::Connect, message));
 }
@@ -66,7 +66,7 @@ async fn a_proxy_that_refuses_and_keeps_the_connection_is_not_waited_for() {
     let proxy = listener.local_addr().unwrap();
     let env = [("HTTPS_PROXY".to_owned(), format!("http://{proxy}"))].into();
     let route = Route::new("https://llm.example/", &Default::default(), &env).unwrap();
-    let dialer = Dialer::new(route, HttpVersion::Auto, Clock::starting(Instant::now()));
+    let dialer = Dialer::new(route, HttpVersion::Auto, Clock::new(Instant::now()));
     let answer = async {
         let (mut socket, _) = listener.accept().await.unwrap();
         let _ = socket.read(&mut [0; 1024]).await;

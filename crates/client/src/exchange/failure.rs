@@ -91,12 +91,12 @@ const REDACTED: &str = "[redacted]";
 /// A message with the target of a redirect; `None` if the response is not one.
 pub(super) fn describe_redirect(response: &Response<()>) -> Option<String> {
     let location = response.headers().get(LOCATION).filter(|_| response.status().is_redirection())?;
-    let location = shown_location(&String::from_utf8_lossy(location.as_bytes()));
+    let location = redact_location(&String::from_utf8_lossy(location.as_bytes()));
     Some(format!("the server redirects to {location}; redirects are not followed"))
 }
 
 /// A `location` without user, password and query, which may contain tokens.
-pub fn shown_location(location: &str) -> String {
+pub fn redact_location(location: &str) -> String {
     let (address, query) = location.split_at(location.find(['?', '#']).unwrap_or(location.len()));
     let start = address.find("//").map_or(0, |slashes| slashes + 2);
     let end = address[start..].find('/').map_or(address.len(), |slash| start + slash);
@@ -122,7 +122,7 @@ mod tests {
             ("#t0k", "#[redacted]"),
             ("", ""),
         ] {
-            assert_eq!(shown_location(location), expected);
+            assert_eq!(redact_location(location), expected);
         }
     }
 

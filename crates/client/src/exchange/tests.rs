@@ -1,5 +1,5 @@
 use crate::clock::Clock;
-use crate::http::{Http, Setting};
+use crate::http::{HttpClient, HttpOptions};
 use crate::route::Route;
 use llmscen_core::api::Api;
 use llmscen_core::outcome::Phase;
@@ -33,13 +33,13 @@ pub fn target() -> Target {
 }
 
 /// A client for a chat target at `url`.
-pub fn client(url: &str) -> Http {
+pub fn client(url: &str) -> HttpClient {
     let route = Route::new(url, &Default::default(), &Default::default()).unwrap();
     let protocol = protocol(Api::OpenaiChat, None).unwrap();
-    let clock = Clock::starting(Instant::now());
+    let clock = Clock::new(Instant::now());
     let (gauges, manners) = Default::default();
-    let setting = Setting { clock, gauges, protocol, keep_text: false, keep_bodies: false, manners };
-    Http::new(&target(), &route, setting).unwrap()
+    let setting = HttpOptions { clock, counters: gauges, protocol, keep_text: false, keep_bodies: false, policy: manners };
+    HttpClient::new(&target(), &route, setting).unwrap()
 }
 
 /// Ten thousand streams may wait at the same time, and each holds this future besides its socket.

@@ -1,6 +1,6 @@
 //! The handle of a managed server in the process that runs the scenario.
 
-use super::{KILL_WAIT, Order, ServerError, SupervisorEvent, instant, log};
+use super::{KILL_WAIT, ServerCommand, ServerError, SupervisorEvent, instant, log};
 use crate::server::supervisor::{descendants, is_running, signal};
 use rustix::process::{Pid, Signal, kill_process_group};
 use std::io::{BufRead, BufReader, Write};
@@ -20,7 +20,7 @@ const SUPERVISOR_SLACK: Duration = Duration::from_secs(2);
 
 /// How and when a server exited.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Ended {
+pub struct ServerExit {
     /// `exit status 1`, `signal 9`.
     pub how: String,
     /// When the supervisor noticed it.
@@ -44,7 +44,7 @@ struct State {
 struct Shared {
     state: Mutex<State>,
     changed: Condvar,
-    ended: watch::Sender<Option<Ended>>,
+    ended: watch::Sender<Option<ServerExit>>,
     grace: Duration,
 }
 
@@ -66,7 +66,7 @@ impl Shared {
     }
 
     /// Records the exit of the server, once, and runs the hook.
-    fn record_exit(&self, ended: Ended) {
+    fn record_exit(&self, ended: ServerExit) {
         let first = self.ended.send_if_modified(|known| known.is_none() && known.replace(ended).is_none());
         if let Some(hook) = self.lock().exit_hook.take().filter(|_| first) {
             hook();
@@ -93,7 +93,7 @@ impl Server {
     ///
     /// # Errors
     /// The log, the supervisor or the server cannot be created.
-    pub fn start(tool: &Path, order: &Order) -> Result<Server, ServerError> {
+    pub fn start(tool: &Path, order: &ServerCommand) -> Result<Server, ServerError> {
         log::create(&order.log).map_err(|source| ServerError::Log { path: order.log.clone(), source })?;
         let mut command = Command::new(tool);
         command.arg0("llmscen").arg("guard").stdin(Stdio::piped()).stdout(Stdio::piped()).process_group(0);
@@ -152,12 +152,12 @@ impl Server {
     }
 
     /// How the server exited, if it did.
-    pub fn ended(&self) -> Option<Ended> {
+    pub fn ended(&self) -> Option<ServerExit> {
         self.shared.ended.borrow().clone()
     }
 
     /// Resolves when the server has exited.
-    pub async fn exited(&self) -> Ended {
+    pub async fn exited(&self) -> ServerExit {
         // The sender lives in self, so the wait cannot fail.
         let mut ended = self.shared.ended.subscribe();
         match ended.wait_for(Option::is_some).await.map(|ended| ended.clone()) {
@@ -228,7 +228,7 @@ fn receive_events(events: ChildStdout, shared: &Shared) {
                 stopped = true;
                 shared.update(|state| state.failed = Some(why));
             }
-            Ok(SupervisorEvent::Exited { how, at_ns }) => shared.record_exit(Ended { how, at: instant(at_ns) }),
+            Ok(SupervisorEvent::Exited { how, at_ns }) => shared.record_exit(ServerExit { how, at: instant(at_ns) }),
             Ok(SupervisorEvent::Left { .. }) => stopped = true,
             Err(_) => {}
         }
@@ -236,7 +236,7 @@ fn receive_events(events: ChildStdout, shared: &Shared) {
     let spawned = shared.lock().spawned;
     if let Some((pid, ..)) = spawned.filter(|_| !stopped) {
         // The supervisor was killed, so the server is stopped here.
-        shared.record_exit(Ended { how: "its supervisor process was killed".to_owned(), at: Instant::now() });
+        shared.record_exit(ServerExit { how: "its supervisor process was killed".to_owned(), at: Instant::now() });
         stop_without_supervisor(pid, shared.grace);
     }
     shared.update(|state| state.finished = true);

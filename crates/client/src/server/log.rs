@@ -53,7 +53,7 @@ fn rewrite(from: &Path, to: &Path, clean: &dyn Fn(String) -> String) -> io::Resu
 }
 
 /// The last lines of a log, without control characters; empty if it cannot be read.
-pub fn tail(path: &Path) -> Vec<String> {
+pub fn log_tail(path: &Path) -> Vec<String> {
     let Ok(mut file) = File::open(path) else { return Vec::new() };
     let length = file.seek(SeekFrom::End(0)).unwrap_or(0);
     let from = length.saturating_sub(TAIL_BYTES);
@@ -155,13 +155,13 @@ mod tests {
     #[test]
     fn the_last_lines_are_printable() {
         let mut log = tempfile::NamedTempFile::new().unwrap();
-        assert_eq!(tail(log.path()), Vec::<String>::new());
+        assert_eq!(log_tail(log.path()), Vec::<String>::new());
         (0..30).for_each(|n| writeln!(log, "line {n}").unwrap());
         write!(log, "load 1%\rload 100%\n\n\x1b[31mred\n{}\n", "é".repeat(300)).unwrap();
-        let lines = tail(log.path());
+        let lines = log_tail(log.path());
         assert_eq!((lines.len(), lines[0].as_str(), lines[17].as_str()), (20, "line 13", "load 100%"));
         assert_eq!((lines[18].as_str(), lines[19].chars().count()), (" [31mred", 201));
         (0..5000).for_each(|n| writeln!(log, "line {n}").unwrap());
-        assert_eq!(tail(log.path())[19], "line 4999");
+        assert_eq!(log_tail(log.path())[19], "line 4999");
     }
 }

@@ -1,7 +1,7 @@
 //! Readiness of a managed server: its port, a URL, or its log.
 
 use super::log::LogSearch;
-use super::{Ended, Server};
+use super::{Server, ServerExit};
 use crate::ClientError;
 use crate::clock::Clock;
 use crate::connect::{Dialer, host_and_port};
@@ -50,7 +50,7 @@ pub struct ReadyTimes {
 #[derive(Clone, Debug, PartialEq)]
 pub enum NotReady {
     /// It exited.
-    Ended(Ended),
+    Ended(ServerExit),
     /// Timeout: the condition, and what was observed instead.
     Timeout(String),
 }
@@ -59,7 +59,7 @@ pub enum NotReady {
 ///
 /// # Errors
 /// An invalid URL.
-pub async fn answers(probe: &ReadinessProbe<'_>) -> Result<Option<String>, ClientError> {
+pub async fn find_listener(probe: &ReadinessProbe<'_>) -> Result<Option<String>, ClientError> {
     let urls = [Some(probe.url), if let Readiness::Url(url) = probe.readiness { Some(url.as_str()) } else { None }];
     for url in urls.into_iter().flatten() {
         let (host, port) = parse_address(url, probe.tls)?;
@@ -74,7 +74,7 @@ pub async fn answers(probe: &ReadinessProbe<'_>) -> Result<Option<String>, Clien
 ///
 /// # Errors
 /// An invalid URL; the inner result states why the server is not ready.
-pub async fn ready(
+pub async fn wait_until_ready(
     server: &Server,
     probe: &ReadinessProbe<'_>,
     on_check: &dyn Fn(),
@@ -180,7 +180,7 @@ async fn is_open(host: &str, port: u16) -> bool {
 
 /// The status of a GET request.
 async fn get_status(route: &Route) -> Result<u16, String> {
-    let dialer = Dialer::new(route.clone(), HttpVersion::Http1, Clock::starting(Instant::now()));
+    let dialer = Dialer::new(route.clone(), HttpVersion::Http1, Clock::new(Instant::now()));
     let mut connection = dialer.dial().await.map_err(|failure| format!("the last attempt: {}", failure.message))?;
     let uri = &route.uri;
     let path = uri.path_and_query().map_or("/", |path| path.as_str());

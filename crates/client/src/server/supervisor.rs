@@ -1,7 +1,7 @@
 //! The supervisor (`llmscen guard`): the process between llmscen and a managed server. It stops the server when llmscen ends,
 //! for whatever reason.
 
-use super::{KILL_WAIT, Order, SupervisorEvent, monotonic_ns};
+use super::{KILL_WAIT, ServerCommand, SupervisorEvent, monotonic_ns};
 use rustix::process::{
     Pid, Signal, WaitOptions, WaitStatus, getpid, kill_process, kill_process_group, set_child_subreaper, wait,
 };
@@ -36,7 +36,7 @@ enum Input {
 pub fn guard(mut input: impl BufRead + Send + 'static, mut output: impl Write) -> std::io::Result<()> {
     let mut line = String::new();
     input.read_line(&mut line)?;
-    let order: Order = serde_json::from_str(&line)?;
+    let order: ServerCommand = serde_json::from_str(&line)?;
     // Orphaned descendants become children of this process, so none escapes by starting its own session.
     set_child_subreaper(Some(getpid()))?;
     let asked_ns = monotonic_ns();
@@ -72,7 +72,7 @@ fn send_event(output: &mut impl Write, event: &SupervisorEvent) {
     let _ = writeln!(output, "{line}").and_then(|()| output.flush());
 }
 
-fn spawn(order: &Order) -> std::io::Result<Pid> {
+fn spawn(order: &ServerCommand) -> std::io::Result<Pid> {
     let (program, arguments) = order.command.split_first().ok_or(std::io::ErrorKind::InvalidInput)?;
     let log = std::fs::OpenOptions::new().append(true).create(true).open(&order.log)?;
     let mut command = Command::new(program);

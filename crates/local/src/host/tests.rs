@@ -2,7 +2,7 @@ use super::*;
 use crate::adapter::Adapter;
 use crate::generation_params::{BatchOutput, Ended, GenerationParams, RowOutput};
 use llmscen_client::clock::Clock;
-use llmscen_client::counters::Gauges;
+use llmscen_client::counters::LiveCounters;
 use llmscen_core::outcome::{FailureKind, Phase};
 use llmscen_core::request::ClientCancel;
 use llmscen_core::request::PreparedRequest;
@@ -106,11 +106,11 @@ fn host(step: Duration) -> (Arc<Host>, Sizes) {
 }
 
 fn seat(host: &Arc<Host>, gather: Gather, over: fn() -> bool) -> Adapter {
-    let session = Session::new(Clock::starting(Instant::now()), gather, Box::new(over), None);
+    let session = Session::new(Clock::new(Instant::now()), gather, Box::new(over), None);
     Adapter {
         host: host.clone(),
         session: Arc::new(session),
-        gauges: Arc::<Gauges>::default(),
+        gauges: Arc::<LiveCounters>::default(),
         total: Nanos::from_millis(60_000),
         seed: Seed(1),
         keep_text: true,
@@ -123,7 +123,7 @@ fn call(seq: u64, text: &str, max_tokens: u64) -> PreparedRequest {
     PreparedRequest { seq, body: body.to_string().into_bytes(), group: Some("g".into()), ..PreparedRequest::default() }
 }
 
-async fn send(seat: &Adapter, call: PreparedRequest) -> llmscen_client::http::Finished {
+async fn send(seat: &Adapter, call: PreparedRequest) -> llmscen_client::http::CompletedCall {
     seat.call(call, Nanos::ZERO, Phase::Measured, std::future::pending()).await
 }
 
@@ -144,7 +144,7 @@ async fn a_request_is_stamped_by_the_thread_of_the_model() {
     assert_eq!(parts[0] + parts[1] + parts[2], server.total.unwrap());
     assert_eq!(server.total.unwrap(), line.end - line.sent.unwrap());
     assert_eq!(server.decode.unwrap(), line.tokens[2] - line.tokens[0]);
-    let kept: Value = serde_json::from_slice(&finished.copy.unwrap().response.bytes).unwrap();
+    let kept: Value = serde_json::from_slice(&finished.captured.unwrap().response.bytes).unwrap();
     let usage = json!({ "prompt_tokens": 3, "completion_tokens": 3 });
     let ids = b"abc";
     let expected =
@@ -282,7 +282,7 @@ async fn logits_go_to_their_keeper_by_request() {
     };
     let mut seat = seat(&host, Gather::Waiting(1), || false);
     seat.session =
-        Arc::new(Session::new(Clock::starting(Instant::now()), Gather::Waiting(1), Box::new(|| false), Some(Box::new(keep))));
+        Arc::new(Session::new(Clock::new(Instant::now()), Gather::Waiting(1), Box::new(|| false), Some(Box::new(keep))));
     send(&seat, call(5, "a", 2)).await;
     assert_eq!(*kept.lock().unwrap(), [(5, vec![0.0, -1.0, 1.0, -1.0], 128)]);
 }

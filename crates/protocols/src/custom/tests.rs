@@ -60,7 +60,7 @@ fn every_text_that_is_selected_counts_once_an_event() {
         &text(&["$.a", "$.b[*]"]),
         "{\"a\":\"x\",\"b\":[\"y\",null,\"\",7,[],{}]}\n{\"a\":\"\"}\n{\"c\":1}\n{\"b\":[{\"k\":1}]}",
     );
-    assert_eq!(events, Events { seen: 4, content: 2, ..Events::default() });
+    assert_eq!(events, Events { total: 4, content: 2, ..Events::default() });
     assert_eq!(reply.text.as_deref(), Some("xy7{\"k\":1}"));
     assert_eq!((end(&reply).as_str(), reply.message.unwrap().content), ("", "xy7{\"k\":1}".into()));
 }
@@ -110,7 +110,7 @@ fn a_stream_is_complete_by_its_marker_or_its_reasons_or_its_end() {
     let (a, f) = ("data: {\"t\":\"a\"}\n\n", "data: {\"t\":\"\",\"f\":\"stop\"}\n\n");
     let run = |extract: &Extract, body: &[&str]| {
         let (events, reply) = decode(extract, Framing::Sse, [body.concat().as_bytes()]);
-        (events.seen, events.done, end(&reply))
+        (events.total, events.done, end(&reply))
     };
     let plain = text(&["$.t"]);
     assert_eq!(run(&plain, &[a]), (1, false, String::new()));
@@ -262,7 +262,7 @@ type Row = (u32, u32, bool, Result<String, FailureKind>, Usage, Option<String>, 
 
 fn row((events, reply): (Events, Reply)) -> Row {
     let end = reply.end.map(|finish| finish.reason).map_err(|failure| failure.kind);
-    (events.seen, events.content, events.done, end, reply.usage, reply.id, reply.text)
+    (events.total, events.content, events.done, end, reply.usage, reply.id, reply.text)
 }
 
 #[test]

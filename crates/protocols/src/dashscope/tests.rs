@@ -17,7 +17,7 @@ fn run(events: &[&str]) -> (Events, Reply) {
 #[test]
 fn pieces_are_read_with_reasoning_and_running_counts() {
     let (events, reply) = Spec::of("dashscope.incremental.sse").read();
-    assert_eq!(events, Events { seen: 7, content: 5, reasoning: 2, weights: vec![2, 2, 2, 2, 3], ..Events::default() });
+    assert_eq!(events, Events { total: 7, content: 5, reasoning: 2, weights: vec![2, 2, 2, 2, 3], ..Events::default() });
     assert_eq!((end(&reply).as_str(), reply.id.as_deref()), ("stop", ID));
     let message = Message { content: "你好\n你!😊".into(), reasoning: "The user greets.".into(), tool_calls: Value::Null };
     assert_eq!(reply.text, Some(format!("{}{}", message.reasoning, message.content)));
@@ -28,7 +28,7 @@ fn pieces_are_read_with_reasoning_and_running_counts() {
 #[test]
 fn a_text_so_far_in_every_event_is_new_only_where_it_grew() {
     let (events, reply) = Spec::of("dashscope.repeated.sse").read();
-    assert_eq!(events, Events { seen: 6, content: 4, weights: vec![1, 1, 3, 3], ..Events::default() });
+    assert_eq!(events, Events { total: 6, content: 4, weights: vec![1, 1, 3, 3], ..Events::default() });
     assert_eq!(end(&reply), "stop");
     assert_eq!((reply.text.as_deref(), reply.usage.output), (Some("Spring rain, \"soft\""), Some(9)));
 }
@@ -36,20 +36,20 @@ fn a_text_so_far_in_every_event_is_new_only_where_it_grew() {
 #[test]
 fn the_text_form_and_lists_of_parts_are_read_as_well() {
     let (events, reply) = Spec::of("dashscope.text.sse").read();
-    assert_eq!(events, Events { seen: 3, content: 2, weights: vec![1, 1], ..Events::default() });
+    assert_eq!(events, Events { total: 3, content: 2, weights: vec![1, 1], ..Events::default() });
     assert_eq!((end(&reply).as_str(), reply.text.as_deref()), ("length", Some("Spring")));
     let (events, reply) = Spec::of("dashscope.vision.sse").read();
-    assert_eq!(events, Events { seen: 4, content: 2, weights: vec![1, 2], ..Events::default() });
+    assert_eq!(events, Events { total: 4, content: 2, weights: vec![1, 2], ..Events::default() });
     assert_eq!((reply.text.as_deref(), reply.usage.prompt), (Some("A dog."), Some(1281)));
     let picture = r#"{"output":{"choices":[{"message":{"content":[{"image":"https://x/y.png"}]},"finish_reason":"stop"}]}}"#;
     let (events, reply) = decode(Api::Dashscope, Framing::Json, [picture.as_bytes()], None);
-    assert_eq!((events.seen, end(&reply).as_str(), reply.text.as_deref()), (0, "stop", Some("")));
+    assert_eq!((events.total, end(&reply).as_str(), reply.text.as_deref()), (0, "stop", Some("")));
 }
 
 #[test]
 fn tool_calls_are_put_together() {
     let (events, reply) = Spec::of("dashscope.tools.sse").read();
-    assert_eq!(events, Events { seen: 4, content: 3, weights: vec![18, 4, 3], ..Events::default() });
+    assert_eq!(events, Events { total: 4, content: 3, weights: vec![18, 4, 3], ..Events::default() });
     assert_eq!((end(&reply).as_str(), reply.text.as_deref()), ("tool_calls", Some("get_weather{\"city\": \"Hangzhou\"}")));
     let function = json!({ "name": "get_weather", "arguments": "{\"city\": \"Hangzhou\"}" });
     let calls = json!([{ "index": 0, "id": "call_7f", "type": "function", "function": function }]);

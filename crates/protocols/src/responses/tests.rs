@@ -45,7 +45,7 @@ fn the_final_event_ends_a_stream() {
     assert_eq!(end(&[]), "truncated (after 0 events): the stream ended before its final event");
     assert_eq!(end(&[CREATED, DONE]), "completed");
     let (events, reply) = run(&[CREATED, HI, DONE]);
-    assert_eq!((events.seen, events.content, events.done), (3, 1, true));
+    assert_eq!((events.total, events.content, events.done), (3, 1, true));
     assert_eq!((reply.id.as_deref(), reply.usage.output), (Some("r"), Some(1)));
     assert_eq!(run(&[CREATED, HI]).1.id.as_deref(), Some("r"), "the id of a stream that was cut");
 }

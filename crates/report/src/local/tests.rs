@@ -78,7 +78,7 @@ fn a_local_model_has_a_row_for_itself_and_one_for_its_batches() {
     assert_eq!(speed_table(&report, None, false), table);
     let line = "concurrency=2: /m/tiny (f32, cpu (2 threads)): prefill 600 tok/s, decode 80 tok/s, step p50 20 ms; \
         peak memory 200 MiB";
-    assert_eq!(lines(&report), [line]);
+    assert_eq!(terminal_lines(&report), [line]);
 }
 
 #[test]

@@ -1,5 +1,5 @@
 use super::*;
-use llmscen_client::http::dropped;
+use llmscen_client::http::dropped_outcome;
 use llmscen_core::outcome::{Failure, Finish};
 use llmscen_core::plan::Plan;
 use llmscen_core::request::PreparedRequest;
@@ -23,7 +23,7 @@ fn early_stop(load: &str, slo: &str) -> EarlyStopMonitor {
 
 /// Request `seq`, due at 10 ms × seq, with a response after `wait` ms.
 fn reply(seq: u64, wait: u64) -> Outcome {
-    let mut outcome = dropped(
+    let mut outcome = dropped_outcome(
         &PreparedRequest { seq, turns: 1, ..PreparedRequest::default() },
         Phase::Measured,
         Nanos::from_millis(10 * seq),
