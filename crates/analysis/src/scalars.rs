@@ -8,7 +8,7 @@ use crate::round::Round;
 use crate::sample::Flow;
 use crate::sending::{rates, throughput_window};
 use crate::telemetry::{self, RoundTelemetry};
-use llmscen_core::check::{RequestLimit, Subject};
+use llmscen_core::check::Subject;
 use llmscen_core::manifest::Part;
 use llmscen_core::metric::Metric;
 use llmscen_core::stats::moments;
@@ -47,7 +47,7 @@ pub(super) fn scalars(
     put(Metric::SessionThroughput, complete_sessions(rounds, facts).filter(|_| sending > 0.0).map(|sessions| sessions / sending));
     put(Metric::ErrorRate, error_rate(requests));
     put(Metric::Startup, startup_seconds(facts.parts));
-    put(Metric::GoodputRate, good_requests(rounds, requests, facts).filter(|_| sending > 0.0).map(|good| good / sending));
+    put(Metric::GoodputRate, good_requests(rounds, facts).filter(|_| sending > 0.0).map(|good| good / sending));
     scalars.extend(in_flight_metrics(rounds, facts, seconds));
     scalars
 }
@@ -110,25 +110,17 @@ fn startup_seconds(parts: &[Part]) -> Option<f64> {
 }
 
 /// Requests that are good by the first goodput check of the case and ended in the throughput window.
-fn good_requests(rounds: &[Round<'_, '_>], requests: &[MeasuredRequest<'_>], facts: &CaseFacts<'_>) -> Option<f64> {
+fn good_requests(rounds: &[Round<'_, '_>], facts: &CaseFacts<'_>) -> Option<f64> {
     let limits = facts.case.checks.iter().find_map(|check| match &check.subject {
         Subject::Goodput(limits) => Some(limits.as_slice()),
         Subject::Metric { .. } | Subject::Signal { .. } => None,
-    });
-    let count = |limits: &[RequestLimit]| {
-        let mut measured = requests.iter();
-        let mut good = 0;
-        for round in rounds {
-            let window = throughput_window(round, facts).unwrap_or_default();
-            for row in round.rows {
-                let request = row.measured().then(|| measured.next()).flatten();
-                let is_within = row.end() > window.start && row.end() <= window.end;
-                good += u32::from(is_within && request.map_or_else(|| row.meets(limits), |request| request.meets(limits)));
-            }
-        }
-        f64::from(good)
+    })?;
+    let good_in_round = |round: &Round<'_, '_>| {
+        let window = throughput_window(round, facts).unwrap_or_default();
+        let is_within = |row: &&RequestRow<'_>| row.end() > window.start && row.end() <= window.end;
+        round.rows.iter().filter(is_within).filter(|row| row.meets(limits)).count()
     };
-    limits.map(count)
+    Some(rounds.iter().map(good_in_round).sum::<usize>() as f64)
 }
 
 fn in_flight_metrics(rounds: &[Round<'_, '_>], facts: &CaseFacts<'_>, seconds: f64) -> Vec<(Metric, f64)> {

@@ -57,6 +57,17 @@ mod scalars {
     }
 
     #[test]
+    fn goodput_counts_each_request_by_its_own_latency() {
+        // The scheduled order is 1, 2, 0. The window is from 150 ms, the first end, to 300 ms; only the good request ends in it.
+        let rows = [stream(0, 200, &[250, 300]), stream(1, 0, &[70, 150]), stream(2, 0, &[390, 400])];
+        let mut case = case(Shape::Closed { users: 2 });
+        case.checks.push(goodput_check());
+        let scalars = sample_case(&table("a", &rows), &facts(&case)).scalars;
+        assert_eq!(scalars[&Metric::ThroughputWindow], 0.15);
+        assert_eq!(scalars[&Metric::GoodputRate], 1.0 / 0.15);
+    }
+
+    #[test]
     fn rounds_pool_totals_and_windows() {
         let slow = [stream(0, 0, &[100, 300]), stream(1, 300, &[400, 700])];
         let fast = [stream(0, 0, &[50, 100]), stream(1, 100, &[150, 200])];
