@@ -305,7 +305,7 @@ fn is_command_leaf(leaf: &'static Leaf) -> bool {
 fn known_secrets(root: &Node) -> Vec<String> {
     let mut all: Vec<String> = Vec::new();
     let mut take = |node: &Node| match &node.data {
-        Data::List(items) => all.extend(items.iter().filter_map(|item| Some(item.string()?))),
+        Data::List(items) => all.extend(items.iter().filter_map(|item| item.string())),
         _ => all.extend(node.string()),
     };
     root.entry_at("target.api_key").iter().for_each(|entry| take(&entry.value));

@@ -152,7 +152,7 @@ fn warn_unused_dataset(draft: &Draft<'_>, review: &mut Review) {
 /// Reports swept or searched paths of entries that do not exist.
 pub(crate) fn check_axes(root: &Node, axes: &BTreeSet<String>, review: &mut Review) {
     let items = mix_items(root);
-    let names: Vec<String> = items.iter().filter_map(|item| Some(item.get("name")?.string()?)).collect();
+    let names: Vec<String> = items.iter().filter_map(|item| item.get("name")?.string()).collect();
     let names = || names.iter().map(String::as_str);
     for path in axes {
         let Some((name, _)) = path.strip_prefix("mix.").and_then(|rest| rest.split_once('.')) else { continue };
