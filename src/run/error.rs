@@ -210,7 +210,8 @@ mod tests {
     #[test]
     fn the_brief_form_joins_lines_and_leaves_out_logs() {
         let taken = RunError::from(ServerError::AddressInUse { address: "h:1".into() });
-        assert!(taken.brief().ends_with(": the run would measure that; stop it, or take another port"), "{}", taken.brief());
+        let help = "cannot bind it; help: stop the other process or change the port in `target.url`";
+        assert!(taken.brief().ends_with(help), "{}", taken.brief());
         let log = vec!["a secret".to_owned()];
         let early = ServerError::ExitedEarly { how: "exit status 7".into(), after_s: 0.0123, log, file: "server.log".into() };
         assert_eq!(RunError::from(early).brief(), "the server exited 12 ms after its start, before it was ready: exit status 7");
