@@ -37,7 +37,7 @@ impl Table {
     fn decode_parquet(mut input: impl Read + Seek) -> Result<Table, TableError> {
         let file = read_metadata(&mut input)?;
         let fields = infer_schema(&file)?;
-        let missing: Vec<_> = schema::later_columns().filter(|(name, _)| !fields.contains(name)).collect();
+        let missing: Vec<_> = schema::optional_columns().filter(|(name, _)| !fields.contains(name)).collect();
         let mut types = Schema::from_arrow_schema(&fields);
         types.extend(missing.iter().map(|(name, kind)| Field::new((*name).into(), kind.dtype())));
         // Without rows: only names and types are checked.
@@ -103,7 +103,7 @@ mod tests {
     #[test]
     fn a_file_of_an_earlier_version_is_read_with_the_metrics_that_came_later() {
         let table = table("a", &[stream(0, 0, &[50, 80]), failed(1, FailureKind::Dropped)]);
-        let earlier = file(schema::later_columns().fold(frame(&table), |frame, (name, _)| frame.drop(name).unwrap()));
+        let earlier = file(schema::optional_columns().fold(frame(&table), |frame, (name, _)| frame.drop(name).unwrap()));
         let read = Table::read_parquet(Cursor::new(earlier)).unwrap();
         let known = frame(&table).drop("reasoning_events").unwrap();
         assert!(frame(&read).drop("reasoning_events").unwrap().equals_missing(&known));
@@ -121,9 +121,9 @@ mod tests {
         strange.with_column(Float64Chunked::from_slice("seq".into(), &[1.0]).into_column()).unwrap();
         let error = Table::read_parquet(Cursor::new(file(strange))).unwrap_err().to_string();
         assert!(error.starts_with("column `seq` has type f64 instead of u64"), "{error}");
-        let short = file(frame(&table("a", &[outcome(0)])).drop("ttft_ms").unwrap());
+        let short = file(frame(&table("a", &[outcome(0)])).drop("intended_ns").unwrap());
         let error = Table::read_parquet(Cursor::new(short)).unwrap_err().to_string();
-        assert!(error.starts_with("the table has no column `ttft_ms`"), "{error}");
+        assert!(error.starts_with("the table has no column `intended_ns`"), "{error}");
         assert!(Table::read_parquet(Cursor::new(b"not a table")).is_err());
     }
 }

@@ -116,20 +116,19 @@ pub(super) fn metric_kind(metric: Metric) -> Option<Kind> {
     }
 }
 
-/// Metrics that files of earlier versions lack. They are derived from the raw columns, so such files stay readable.
-const LATER_METRICS: [Metric; 4] =
-    [Metric::TimeToFirstAnswer, Metric::EventsPerReply, Metric::OutputTpsPerRequest, Metric::TotalTpsPerRequest];
+/// The columns of metrics. They are derived from the raw columns.
+fn metric_columns() -> impl Iterator<Item = (&'static str, Kind)> {
+    Metric::ALL.iter().filter_map(|&metric| Some((metric.column(), metric_kind(metric)?)))
+}
 
-/// Columns that files of earlier versions lack; a stored one is null then.
-pub(super) fn later_columns() -> impl Iterator<Item = (&'static str, Kind)> {
-    let metrics = LATER_METRICS.into_iter().filter_map(|metric| Some((metric.column(), metric_kind(metric)?)));
-    metrics.chain([(REASONING_EVENTS, Kind::U32)])
+/// Columns that files of earlier versions may lack; they are null then.
+pub(super) fn optional_columns() -> impl Iterator<Item = (&'static str, Kind)> {
+    metric_columns().chain([(REASONING_EVENTS, Kind::U32)])
 }
 
 /// All columns: the raw ones, then the derived ones.
 pub(super) fn columns() -> impl Iterator<Item = (&'static str, Kind)> {
-    let metrics = Metric::ALL.iter().filter_map(|&metric| metric_kind(metric).map(|kind| (metric.column(), kind)));
-    RAW.iter().copied().chain(DERIVED).chain(metrics)
+    RAW.iter().copied().chain(DERIVED).chain(metric_columns())
 }
 
 /// The columns of the schema in its order, others dropped. Fails where one is missing or has another type.

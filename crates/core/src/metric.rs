@@ -42,8 +42,27 @@ pub enum Requires {
     Hardware,
 }
 
+/// How delays of the load generator change a value. The self-audit decides by it which verdicts such delays could have flipped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sensitivity {
+    /// From the scheduled time: late timestamps and send delays make it longer, never shorter.
+    Latency,
+    /// From the actual send time: does not include send delays.
+    Service,
+    /// Between tokens: a late timestamp makes one gap longer and the next one shorter.
+    Pace,
+    /// The share of failed requests.
+    Errors,
+    /// Counts per second.
+    Throughput,
+    /// A metric of the case as a whole, or a signal.
+    Figure,
+    /// Independent of timestamps and load.
+    Fixed,
+}
+
 macro_rules! metrics {
-    ($($(#[$doc:meta])* $variant:ident $name:literal $column:literal $unit:ident $per:ident $needs:ident $higher:literal;)*) => {
+    ($($(#[$doc:meta])* $variant:ident $name:literal $column:literal $unit:ident $per:ident $needs:ident $sensitivity:ident $higher:literal;)*) => {
         /// A metric, by its name in SLOs, columns and reports.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
         pub enum Metric { $($(#[$doc])* #[serde(rename = $name)] $variant,)* }
@@ -67,6 +86,9 @@ macro_rules! metrics {
             /// What the metric requires of a case.
             pub fn needs(self) -> Requires { match self { $(Metric::$variant => Requires::$needs,)* } }
 
+            /// How delays of the load generator change the value.
+            pub fn sensitivity(self) -> Sensitivity { match self { $(Metric::$variant => Sensitivity::$sensitivity,)* } }
+
             /// Whether a higher value is better, so that low percentiles are the bad tail.
             pub fn higher_is_better(self) -> bool { match self { $(Metric::$variant => $higher,)* } }
         }
@@ -75,109 +97,109 @@ macro_rules! metrics {
 
 metrics! {
     /// first_token − intended.
-    Ttft "ttft" "ttft_ms" Millis Request Stream false;
+    Ttft "ttft" "ttft_ms" Millis Request Stream Latency false;
     /// first_token − sent.
-    TtftService "ttft_service" "ttft_service_ms" Millis Request Stream false;
+    TtftService "ttft_service" "ttft_service_ms" Millis Request Stream Service false;
     /// First token that is not reasoning − intended, for replies with reasoning.
-    TimeToFirstAnswer "time_to_first_answer" "time_to_first_answer_ms" Millis Request Reasoning false;
+    TimeToFirstAnswer "time_to_first_answer" "time_to_first_answer_ms" Millis Request Reasoning Latency false;
     /// first_chunk − sent.
-    Ttfc "ttfc" "ttfc_ms" Millis Request Nothing false;
+    Ttfc "ttfc" "ttfc_ms" Millis Request Nothing Service false;
     /// Gaps between successive token events.
-    Itl "itl" "itl_ms" Millis Gap Stream false;
+    Itl "itl" "itl_ms" Millis Gap Stream Pace false;
     /// output_tokens / number of token events.
-    TokensPerEvent "tokens_per_event" "tokens_per_event" Tokens Request Stream false;
+    TokensPerEvent "tokens_per_event" "tokens_per_event" Tokens Request Stream Fixed false;
     /// Token events of one reply.
-    EventsPerReply "events_per_reply" "events_per_reply" Count Request Stream true;
+    EventsPerReply "events_per_reply" "events_per_reply" Count Request Stream Fixed true;
     /// (last_token − first_token) / (output_tokens − 1).
-    Tpot "tpot" "tpot_ms" Millis Request Stream false;
+    Tpot "tpot" "tpot_ms" Millis Request Stream Pace false;
     /// e2e / output_tokens.
-    Ntpot "ntpot" "ntpot_ms" Millis Request Nothing false;
+    Ntpot "ntpot" "ntpot_ms" Millis Request Nothing Latency false;
     /// end − intended.
-    E2e "e2e" "e2e_ms" Millis Request Nothing false;
+    E2e "e2e" "e2e_ms" Millis Request Nothing Latency false;
     /// end − sent.
-    E2eService "e2e_service" "e2e_service_ms" Millis Request Nothing false;
+    E2eService "e2e_service" "e2e_service_ms" Millis Request Nothing Service false;
     /// sent − intended.
-    ScheduleLag "schedule_lag" "schedule_lag_ms" Millis Request Nothing false;
+    ScheduleLag "schedule_lag" "schedule_lag_ms" Millis Request Nothing Fixed false;
     /// Tokens of the prompt.
-    PromptTokens "prompt_tokens" "prompt_tokens" Tokens Request Nothing true;
+    PromptTokens "prompt_tokens" "prompt_tokens" Tokens Request Nothing Fixed true;
     /// Tokens generated.
-    OutputTokens "output_tokens" "output_tokens" Tokens Request Nothing true;
+    OutputTokens "output_tokens" "output_tokens" Tokens Request Nothing Fixed true;
     /// Reasoning tokens among them.
-    ReasoningTokens "reasoning_tokens" "reasoning_tokens" Tokens Request Nothing true;
+    ReasoningTokens "reasoning_tokens" "reasoning_tokens" Tokens Request Nothing Fixed true;
     /// Prompt tokens from the server's cache.
-    CachedTokens "cached_tokens" "cached_tokens" Tokens Request Nothing true;
+    CachedTokens "cached_tokens" "cached_tokens" Tokens Request Nothing Fixed true;
     /// prompt_tokens / ttft_service.
-    PrefillTps "prefill_tps" "prefill_tps" TokensPerSecond Request Stream true;
+    PrefillTps "prefill_tps" "prefill_tps" TokensPerSecond Request Stream Service true;
     /// 1000 / tpot_ms.
-    DecodeTps "decode_tps" "decode_tps" TokensPerSecond Request Stream true;
+    DecodeTps "decode_tps" "decode_tps" TokensPerSecond Request Stream Pace true;
     /// output_tokens / e2e.
-    OutputTpsPerRequest "output_tps_per_request" "output_tps_per_request" TokensPerSecond Request Nothing true;
+    OutputTpsPerRequest "output_tps_per_request" "output_tps_per_request" TokensPerSecond Request Nothing Latency true;
     /// (prompt_tokens + output_tokens) / e2e.
-    TotalTpsPerRequest "total_tps_per_request" "total_tps_per_request" TokensPerSecond Request Nothing true;
+    TotalTpsPerRequest "total_tps_per_request" "total_tps_per_request" TokensPerSecond Request Nothing Latency true;
     /// ttft_ms / prompt_tokens.
-    TtftPerPromptToken "ttft_per_prompt_token" "ttft_ms_per_prompt_token" Millis Request Stream false;
+    TtftPerPromptToken "ttft_per_prompt_token" "ttft_ms_per_prompt_token" Millis Request Stream Latency false;
     /// ttft of the first turn of a conversation.
-    TtftFirstTurn "ttft_first_turn" "ttft_first_turn_ms" Millis Request Turns false;
+    TtftFirstTurn "ttft_first_turn" "ttft_first_turn_ms" Millis Request Turns Latency false;
     /// ttft of the turns after it.
-    TtftLaterTurns "ttft_later_turns" "ttft_later_turns_ms" Millis Request Turns false;
+    TtftLaterTurns "ttft_later_turns" "ttft_later_turns_ms" Millis Request Turns Latency false;
     /// Inputs of a request: texts embedded, documents ranked.
-    Items "items" "items" Count Request Items true;
+    Items "items" "items" Count Request Items Fixed true;
     /// Reported by the server: queue time.
-    ServerQueue "server_queue" "server_queue_ms" Millis Request ServerTimes false;
+    ServerQueue "server_queue" "server_queue_ms" Millis Request ServerTimes Fixed false;
     /// Reported by the server: model load time.
-    ServerLoad "server_load" "server_load_ms" Millis Request ServerTimes false;
+    ServerLoad "server_load" "server_load_ms" Millis Request ServerTimes Fixed false;
     /// Reported by the server: prefill time.
-    ServerPrefill "server_prefill" "server_prefill_ms" Millis Request ServerTimes false;
+    ServerPrefill "server_prefill" "server_prefill_ms" Millis Request ServerTimes Fixed false;
     /// Reported by the server: decode time.
-    ServerDecode "server_decode" "server_decode_ms" Millis Request ServerTimes false;
+    ServerDecode "server_decode" "server_decode_ms" Millis Request ServerTimes Fixed false;
     /// Reported by the server: total time.
-    ServerTotal "server_total" "server_total_ms" Millis Request ServerTimes false;
+    ServerTotal "server_total" "server_total_ms" Millis Request ServerTimes Fixed false;
     /// Ok requests that ended in the throughput window / its length.
-    RequestThroughput "request_throughput" "request_throughput" RequestsPerSecond Case Nothing true;
+    RequestThroughput "request_throughput" "request_throughput" RequestsPerSecond Case Nothing Throughput true;
     /// Inputs of ok requests that ended in the throughput window / its length.
-    ItemThroughput "item_throughput" "item_throughput" ItemsPerSecond Case Items true;
+    ItemThroughput "item_throughput" "item_throughput" ItemsPerSecond Case Items Throughput true;
     /// Sessions with every turn successful that ended in the throughput window / its length.
-    SessionThroughput "session_throughput" "session_throughput" SessionsPerSecond Case Turns true;
+    SessionThroughput "session_throughput" "session_throughput" SessionsPerSecond Case Turns Throughput true;
     /// Output tokens of ok requests that arrived in the throughput window / its length.
-    OutputTps "output_tps" "output_tps" TokensPerSecond Case Nothing true;
+    OutputTps "output_tps" "output_tps" TokensPerSecond Case Nothing Throughput true;
     /// Prompt and output tokens of ok requests that arrived in the throughput window / its length.
-    TotalTps "total_tps" "total_tps" TokensPerSecond Case Nothing true;
+    TotalTps "total_tps" "total_tps" TokensPerSecond Case Nothing Throughput true;
     /// Mean over ok requests of output_tokens / e2e.
-    OutputTpsPerUser "output_tps_per_user" "output_tps_per_user" TokensPerSecond Case Nothing true;
+    OutputTpsPerUser "output_tps_per_user" "output_tps_per_user" TokensPerSecond Case Nothing Latency true;
     /// output_tps / target.gpus.
-    OutputTpsPerGpu "output_tps_per_gpu" "output_tps_per_gpu" TokensPerSecond Case Gpus true;
+    OutputTpsPerGpu "output_tps_per_gpu" "output_tps_per_gpu" TokensPerSecond Case Gpus Throughput true;
     /// Output tokens that arrived while in-flight was at least 90 % of its plateau / that time.
-    OutputTpsSteady "output_tps_steady" "output_tps_steady" TokensPerSecond Case Stream true;
+    OutputTpsSteady "output_tps_steady" "output_tps_steady" TokensPerSecond Case Stream Throughput true;
     /// Requests in flight, time-weighted mean over the window.
-    ConcurrencyMean "concurrency_mean" "concurrency_mean" Count Case Nothing true;
+    ConcurrencyMean "concurrency_mean" "concurrency_mean" Count Case Nothing Figure true;
     /// Maximum number of requests in flight.
-    ConcurrencyMax "concurrency_max" "concurrency_max" Count Case Nothing true;
+    ConcurrencyMax "concurrency_max" "concurrency_max" Count Case Nothing Figure true;
     /// Arrivals per second that the plan schedules.
-    RateOffered "rate_offered" "rate_offered" RequestsPerSecond Case OpenLoop true;
+    RateOffered "rate_offered" "rate_offered" RequestsPerSecond Case OpenLoop Fixed true;
     /// Requests per second that were sent.
-    RateAchieved "rate_achieved" "rate_achieved" RequestsPerSecond Case Nothing true;
+    RateAchieved "rate_achieved" "rate_achieved" RequestsPerSecond Case Nothing Fixed true;
     /// (scheduled − ok) / scheduled.
-    ErrorRate "error_rate" "error_rate" Share Case Nothing false;
+    ErrorRate "error_rate" "error_rate" Share Case Nothing Errors false;
     /// Ok requests that meet every per-request limit and ended in the throughput window / its length.
-    GoodputRate "goodput_rate" "goodput_rate" RequestsPerSecond Case Nothing true;
+    GoodputRate "goodput_rate" "goodput_rate" RequestsPerSecond Case Nothing Throughput true;
     /// Ready − process start of the managed server; mean over its starts.
-    Startup "startup" "startup_s" Seconds Case ManagedServer false;
+    Startup "startup" "startup_s" Seconds Case ManagedServer Fixed false;
     /// Energy of the GPUs over the measured windows / output tokens of ok requests.
-    EnergyPerToken "energy_per_token" "energy_per_token_j" Joules Case Power false;
+    EnergyPerToken "energy_per_token" "energy_per_token_j" Joules Case Power Figure false;
     /// 2 × parameters × tokens per second / (peak_flops × gpus).
-    Mfu "mfu" "mfu" Share Case Hardware true;
+    Mfu "mfu" "mfu" Share Case Hardware Figure true;
     /// Bytes of weights and KV cache read per second / (peak_bandwidth × gpus).
-    Mbu "mbu" "mbu" Share Case Hardware true;
+    Mbu "mbu" "mbu" Share Case Hardware Figure true;
     /// Length of the measured window.
-    Window "window" "window_s" Seconds Case Nothing true;
+    Window "window" "window_s" Seconds Case Nothing Fixed true;
     /// Length of the throughput window: without ramp-up and drain.
-    ThroughputWindow "throughput_window" "throughput_window_s" Seconds Case Nothing true;
+    ThroughputWindow "throughput_window" "throughput_window_s" Seconds Case Nothing Fixed true;
     /// All ok requests / the measured window, its drain included.
-    RequestThroughputWithDrain "request_throughput_with_drain" "request_throughput_with_drain" RequestsPerSecond Case Nothing true;
+    RequestThroughputWithDrain "request_throughput_with_drain" "request_throughput_with_drain" RequestsPerSecond Case Nothing Fixed true;
     /// Output tokens of all ok requests / the measured window, its drain included.
-    OutputTpsWithDrain "output_tps_with_drain" "output_tps_with_drain" TokensPerSecond Case Nothing true;
+    OutputTpsWithDrain "output_tps_with_drain" "output_tps_with_drain" TokensPerSecond Case Nothing Fixed true;
     /// Prompt and output tokens of all ok requests / the measured window, its drain included.
-    TotalTpsWithDrain "total_tps_with_drain" "total_tps_with_drain" TokensPerSecond Case Nothing true;
+    TotalTpsWithDrain "total_tps_with_drain" "total_tps_with_drain" TokensPerSecond Case Nothing Fixed true;
 }
 
 impl Metric {

@@ -2,58 +2,23 @@
 
 use crate::run::audit::Findings;
 use llmscen_core::check::{Check, Confidence, Op, Ruling, Subject, Verdict};
-use llmscen_core::metric::{Metric, Stat};
+use llmscen_core::metric::{Sensitivity, Stat};
 use llmscen_core::report::ObjectiveAudit;
 use llmscen_report::format::{against, millis};
 
-/// How delays of the load generator change a value, and under which conditions a claim about it is valid.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
-    /// From the scheduled time: late timestamps and send delays make it longer, never shorter.
-    Latency,
-    /// From the actual send time: does not include send delays.
-    Service,
-    /// Between tokens: a late timestamp makes one gap longer and the next one shorter.
-    Pace,
-    /// The share of failed requests.
-    Errors,
-    /// Counts per second.
-    Throughput,
-    /// A metric of the case as a whole, or a signal.
-    Figure,
-    /// Independent of timestamps and load.
-    Fixed,
-}
-
-/// The kind of an objective's subject, and whether low values of it are good.
-fn kind(check: &Check) -> (Kind, bool) {
+/// The sensitivity of an objective's subject, and whether low values of it are good.
+fn sensitivity(check: &Check) -> (Sensitivity, bool) {
     let metric = match &check.subject {
-        Subject::Goodput(_) => return (Kind::Latency, false),
-        Subject::Signal { .. } => return (Kind::Figure, true),
+        Subject::Goodput(_) => return (Sensitivity::Latency, false),
+        Subject::Signal { .. } => return (Sensitivity::Figure, true),
         Subject::Metric { metric, .. } => *metric,
     };
-    let kind = match metric {
-        Metric::Ttft
-        | Metric::TimeToFirstAnswer
-        | Metric::TtftFirstTurn
-        | Metric::TtftLaterTurns
-        | Metric::TtftPerPromptToken
-        | Metric::E2e => Kind::Latency,
-        Metric::OutputTpsPerRequest | Metric::TotalTpsPerRequest | Metric::OutputTpsPerUser | Metric::Ntpot => Kind::Latency,
-        Metric::TtftService | Metric::E2eService | Metric::Ttfc | Metric::PrefillTps => Kind::Service,
-        Metric::Itl | Metric::Tpot | Metric::DecodeTps => Kind::Pace,
-        Metric::ErrorRate => Kind::Errors,
-        Metric::RequestThroughput | Metric::ItemThroughput | Metric::SessionThroughput | Metric::OutputTps => Kind::Throughput,
-        Metric::TotalTps | Metric::OutputTpsPerGpu | Metric::OutputTpsSteady | Metric::GoodputRate => Kind::Throughput,
-        Metric::ConcurrencyMean | Metric::ConcurrencyMax | Metric::EnergyPerToken | Metric::Mfu | Metric::Mbu => Kind::Figure,
-        _ => Kind::Fixed,
-    };
-    (kind, !metric.higher_is_better())
+    (metric.sensitivity(), !metric.higher_is_better())
 }
 
 /// Whether an objective is judged at both ends even if no timestamp was late.
 pub(crate) fn is_throughput(check: &Check) -> bool {
-    kind(check).0 == Kind::Throughput
+    sensitivity(check).0 == Sensitivity::Throughput
 }
 
 /// What a verdict claims about the server.
@@ -114,8 +79,8 @@ pub(crate) fn audit_verdict(measured: Verdict, ends: Option<[Verdict; 2]>, findi
 /// The violated conditions of the claim.
 fn conditions(measured: &Verdict, findings: &Findings) -> Vec<String> {
     let check = &measured.check;
-    let (kind, low_is_good) = kind(check);
-    let Some(claim) = claim(check, measured.ruling, low_is_good).filter(|_| kind != Kind::Fixed) else {
+    let (sensitivity, low_is_good) = sensitivity(check);
+    let Some(claim) = claim(check, measured.ruling, low_is_good).filter(|_| sensitivity != Sensitivity::Fixed) else {
         return Vec::new();
     };
     if measured.observed.is_none() {
@@ -125,22 +90,22 @@ fn conditions(measured: &Verdict, findings: &Findings) -> Vec<String> {
     let mut reasons = Vec::new();
     let claims_good = claim != Claim::Bad;
     let claims_bad = claim != Claim::Good;
-    if claims_good && kind != Kind::Throughput {
+    if claims_good && sensitivity != Sensitivity::Throughput {
         reasons.extend(findings.not_offered.iter().cloned());
     }
-    if claims_good && kind == Kind::Service && check.op.is_ceiling() {
+    if claims_good && sensitivity == Sensitivity::Service && check.op.is_ceiling() {
         reasons.extend(hidden_queue(check, findings));
     }
-    let needs_timestamps = match kind {
-        Kind::Latency | Kind::Service => claims_bad || !is_ordered(check),
-        Kind::Figure => true,
-        Kind::Pace | Kind::Errors => !is_ordered(check),
-        Kind::Throughput | Kind::Fixed => false,
+    let needs_timestamps = match sensitivity {
+        Sensitivity::Latency | Sensitivity::Service => claims_bad || !is_ordered(check),
+        Sensitivity::Figure => true,
+        Sensitivity::Pace | Sensitivity::Errors => !is_ordered(check),
+        Sensitivity::Throughput | Sensitivity::Fixed => false,
     };
     if needs_timestamps {
         reasons.extend(findings.stalled.iter().cloned());
     }
-    if claims_bad || kind == Kind::Throughput {
+    if claims_bad || sensitivity == Sensitivity::Throughput {
         reasons.extend(findings.busy.iter().cloned());
     }
     reasons
@@ -162,7 +127,7 @@ fn hidden_queue(check: &Check, findings: &Findings) -> Option<String> {
 
 /// The end with a different verdict.
 fn flip(measured: &Verdict, [slow, fast]: &[Verdict; 2]) -> Option<String> {
-    if kind(&measured.check).0 == Kind::Fixed || measured.ruling == Ruling::Invalid {
+    if sensitivity(&measured.check).0 == Sensitivity::Fixed || measured.ruling == Ruling::Invalid {
         return None;
     }
     let ends = [
