@@ -9,7 +9,7 @@ use crate::sections::scenario::SCENARIO;
 use crate::sections::{baseline, local, mix, search, server, simulator, slo, target};
 use crate::tree::{Data, Node};
 use crate::vars::Variables;
-use crate::{Input, Loaded, defaults, expand, merge, resolve, secrets, source, sweep, validate, values};
+use crate::{Input, Loaded, defaults, expand, files, merge, resolve, secrets, sweep, validate, values};
 use llmscen_core::api::Api;
 use llmscen_core::plan::Plan;
 use llmscen_core::target::Secret;
@@ -139,7 +139,7 @@ fn without_stream(root: &mut Node, swept: &BTreeSet<String>) {
 fn inline_template(root: &mut Node, path: &str, variables: &Variables<'_>, review: &mut Review) {
     let Some(entry) = root.entry_at(path).cloned() else { return };
     review.section = path.split('.').next().unwrap_or(path).to_owned();
-    if let (Data::Text(_), Some(body)) = (&entry.value.data, source::body(&entry.value, review)) {
+    if let (Data::Text(_), Some(body)) = (&entry.value.data, files::body(&entry.value, review)) {
         root.set(path, entry.key_at, variables.body(&body, review));
     }
     review.section.clear();

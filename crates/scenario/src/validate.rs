@@ -6,7 +6,8 @@ use crate::schema_table::{Block, Field, Kind};
 use crate::sections::scenario::SCENARIO;
 use crate::suggest::{list, meant_or, nearest};
 use crate::tree::{Data, Entry, Node, Span};
-use crate::{source, sweep};
+use crate::values::describe_actual;
+use crate::{files, sweep};
 
 /// Checks a whole scenario.
 pub(crate) fn scenario(root: &Node, table: &'static Block, review: &mut Review) {
@@ -165,17 +166,6 @@ fn must_be(entry: &Entry, expected: &str) -> Mistake {
     Mistake::new(entry.value.at, format!("`{}` must be {expected}", entry.key), describe_actual(&entry.value, expected))
 }
 
-/// Describes the actual value, for the label.
-pub(crate) fn describe_actual(node: &Node, expected: &str) -> String {
-    match &node.data {
-        Data::Text(text) if ["yes", "no", "on", "off"].contains(&text.as_str()) => format!("`{text}` is text in YAML 1.2"),
-        Data::Float(_) if expected.contains("whole") => "this is not a whole number".to_owned(),
-        Data::Int(_) | Data::Float(_) if expected.contains("number") => "out of range".to_owned(),
-        Data::Text(text) if expected.contains("share") && text.ends_with('%') => "out of range".to_owned(),
-        _ => format!("this is {}", node.noun()),
-    }
-}
-
 fn not_text(entry: &Entry) -> Mistake {
     let mistake = must_be(entry, "text");
     match entry.value.scalar() {
@@ -207,28 +197,17 @@ pub(crate) fn number_range(low: f64, high: f64) -> String {
 
 fn file(entry: &Entry, review: &mut Review) {
     let Some(named) = entry.value.text() else { return review.push(not_text(entry)) };
-    source::find_file(entry.value.at, &named, review);
+    files::find_file(entry.value.at, &named, review);
 }
 
 fn hub(entry: &Entry, review: &mut Review) {
     let Some(named) = entry.value.text() else { return review.push(not_text(entry)) };
     if review.sources.find_or_hub(entry.value.at.file, &named).is_none() {
-        let mistake = no_file(entry.value.at, &named, review);
+        let mistake = files::no_file(entry.value.at, &named, review);
         review.push(
             mistake.help("A file or folder next to the file that names it, `builtin`, or a name on a hub such as `org/name`."),
         );
     }
-}
-
-/// The error of a missing file.
-pub(crate) fn no_file(at: Span, named: &str, review: &Review) -> Mistake {
-    let names = review.sources.siblings(at.file, named);
-    let label = match nearest(named, names.iter().map(String::as_str)) {
-        Some(meant) => format!("did you mean `{meant}`?"),
-        None => "no such file".to_owned(),
-    };
-    let mistake = Mistake::new(at, format!("`{named}` not found"), label);
-    review.sources.looked_in(at.file, named).into_iter().fold(mistake, Mistake::help)
 }
 
 fn choice(entry: &Entry, known: &'static [(&'static str, &'static str)], later: &'static [&'static str], review: &mut Review) {

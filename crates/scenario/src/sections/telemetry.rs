@@ -5,7 +5,7 @@ use crate::schema_table::{Block, Kind, Leaf, field, only_with};
 use crate::sections::Draft;
 use crate::sections::target::{SIMULATOR, decode_headers};
 use crate::tree::{Data, Node};
-use crate::validate::describe_actual;
+use crate::values::describe_actual;
 use crate::values::expect;
 use crate::values::target::url_error;
 use crate::values::time::{DURATION, SPAN, duration};
