@@ -17,10 +17,8 @@
 mod cursor;
 mod limit;
 
-use crate::check::cursor::Cursor;
-use crate::fault::Mistake;
+use crate::check::cursor::{CheckError, Cursor};
 use crate::suggest::{list, meant_or, nearest};
-use crate::tree::Span;
 use llmscen_core::baseline::Against;
 use llmscen_core::check::{Op, RequestLimit, Subject};
 use llmscen_core::metric::{Metric, Scope, Stat};
@@ -36,33 +34,6 @@ pub(crate) struct Assertion {
     pub limit: f64,
     /// The other run, and the factor.
     pub relative: Option<(Against, f64)>,
-}
-
-/// A syntax error of an assertion.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) struct CheckError {
-    /// Byte range in the text.
-    pub range: Range<usize>,
-    pub message: String,
-    /// Text under the underline.
-    pub label: String,
-    pub help: Option<String>,
-}
-
-impl CheckError {
-    fn new(range: Range<usize>, message: impl Into<String>, label: impl Into<String>) -> CheckError {
-        CheckError { range, message: message.into(), label: label.into(), help: None }
-    }
-
-    fn help(self, help: impl Into<String>) -> CheckError {
-        CheckError { help: Some(help.into()), ..self }
-    }
-
-    /// The error at a place in a file.
-    pub fn into_mistake(self, at: Span) -> Mistake {
-        let mistake = Mistake::new(at, self.message, self.label);
-        self.help.into_iter().fold(mistake, Mistake::help)
-    }
 }
 
 /// Parses an assertion.

@@ -1,7 +1,6 @@
 //! The right side of a comparison: a number with its unit, converted to the unit of the metric.
 
-use crate::check::CheckError;
-use crate::check::cursor::Cursor;
+use crate::check::cursor::{CheckError, Cursor};
 use crate::suggest::nearest;
 use crate::values::number::{SIZE_UNITS, factor, percent};
 use llmscen_core::units::{Unit, to_percent};
