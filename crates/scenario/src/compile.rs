@@ -5,8 +5,10 @@
 //! ```
 
 use crate::fault::{Faults, Review};
+use crate::sections::baseline::BaselineState;
 use crate::sections::scenario::SCENARIO;
 use crate::sections::{baseline, local, mix, search, server, simulator, slo, target};
+use crate::settings::settings;
 use crate::tree::{Data, Node};
 use crate::vars::Variables;
 use crate::{Input, Loaded, defaults, expand, files, merge, resolve, secrets, sweep, validate, values};
@@ -91,6 +93,12 @@ fn check(merged: &Merged, env: &BTreeMap<String, String>, review: &mut Review) -
     local::normalize(&mut root);
     server::normalize(&mut root, &review.sources);
     validate::scenario(&root, &SCENARIO, review);
+    // The matrix is last, because it is checked against all other tables.
+    if let Some(matrix) = root.get("matrix") {
+        review.section = "matrix".to_owned();
+        sweep::check(matrix, &SCENARIO, review);
+        review.section.clear();
+    }
     if !swept.iter().any(|path| path.starts_with("request.template")) {
         inline_template(&mut root, "request.template", &variables, review);
     }
@@ -118,11 +126,19 @@ fn resolve(Checked { mut root, swept }: Checked, review: &mut Review) -> Resolve
 fn plan(Resolved { root }: &Resolved, env: &BTreeMap<String, String>, review: &mut Review) -> Option<Plan> {
     let (plan, ground) = expand::plan(root, env, review)?;
     let resolved = resolve::resolve(root, &SCENARIO, review);
-    baseline::compare(&ground, &resolved, review);
+    compare_baseline(&ground, &resolved, review);
     let secrets: Arc<[Secret]> = secrets::secrets(root, &plan, env).into();
     let mut plan = Plan { id: resolve::digest(&resolved), resolved, secrets, ..plan };
     plan.cases.iter_mut().for_each(|case| case.target.of_scenario = plan.secrets.clone());
     Some(plan)
+}
+
+/// Warns if the baseline was recorded with other targets, requests, data or loads.
+fn compare_baseline(state: &BaselineState, resolved: &str, review: &mut Review) {
+    let BaselineState::Loaded(baseline, at) = state else { return };
+    if let Some(difference) = baseline.other_plan(&settings(resolved)) {
+        review.warn(*at, format!("the baseline was recorded with a different scenario: {difference}"));
+    }
 }
 
 /// Protocols that generate nothing are not streamed by default.

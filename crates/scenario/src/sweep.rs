@@ -8,7 +8,6 @@ use crate::suggest::nearest;
 use crate::tree::{Data, Entry, Node, Span};
 use crate::validate::value;
 use crate::values::describe_actual;
-pub(crate) use case_labels::CaseLabels;
 use llmscen_core::labels::Scalar;
 use std::collections::{BTreeSet, HashMap};
 

@@ -2,25 +2,21 @@
 //! reported, not only the first.
 
 use crate::fault::{Mistake, Review};
+use crate::files;
 use crate::schema_table::{Block, Field, Kind};
-use crate::sections::scenario::SCENARIO;
 use crate::suggest::{list, meant_or, nearest};
 use crate::tree::{Data, Entry, Node, Span};
 use crate::values::describe_actual;
-use crate::{files, sweep};
 
-/// Checks a whole scenario.
+/// The owner of the top-level keys.
+const TOP_LEVEL: &str = "a scenario";
+
+/// Checks a whole scenario, except for the values of its matrix.
 pub(crate) fn scenario(root: &Node, table: &'static Block, review: &mut Review) {
-    keys(root.entries(), table, "a scenario", review);
+    keys(root.entries(), table, None, review);
     review.section.clear();
     let top = root.at.before();
-    missing(root, table, "a scenario", top, review);
-    // The matrix is last, because it is checked against all other tables.
-    if let Some(matrix) = root.get("matrix") {
-        review.section = "matrix".to_owned();
-        sweep::check(matrix, table, review);
-        review.section.clear();
-    }
+    missing(root, table, TOP_LEVEL, top, review);
 }
 
 fn block(entry: &Entry, table: &'static Block, review: &mut Review) {
@@ -32,16 +28,16 @@ fn block(entry: &Entry, table: &'static Block, review: &mut Review) {
         let help = format!("{owner} has {}.", list(table.names(), "and"));
         return review.push(must_be(entry, "a mapping").help(help));
     };
-    keys(entries, table, &owner, review);
+    keys(entries, table, Some(&owner), review);
     missing(&entry.value, table, &owner, entry.key_at, review);
 }
 
-/// Checks the keys of a mapping. Keys of an empty block that follow it are one error: they are not indented.
-fn keys(entries: &[Entry], table: &'static Block, owner: &str, review: &mut Review) {
-    let top = std::ptr::eq(table, &SCENARIO);
+/// Checks the keys of a mapping; without an owner it is the scenario. Keys of an empty block that follow it are one error: they
+/// are not indented.
+fn keys(entries: &[Entry], table: &'static Block, owner: Option<&str>, review: &mut Review) {
     let mut rest = entries;
     while let Some((entry, after)) = rest.split_first() {
-        if top {
+        if owner.is_none() {
             review.section.clone_from(&entry.key);
         }
         let inner = table.fields.iter().find(|field| field.name == entry.key).and_then(|field| match field.kind {
@@ -57,7 +53,7 @@ fn keys(entries: &[Entry], table: &'static Block, owner: &str, review: &mut Revi
                 let mistake = Mistake::new(first.key_at, message, "not indented").also(entry.key_at, "empty");
                 review.push(mistake.help(format!("add two spaces before {}", list(children.iter().copied(), "and"))));
             }
-            None => key(entry, table, owner, review),
+            None => key(entry, table, owner.unwrap_or(TOP_LEVEL), review),
         }
         rest = &after[children.len()..];
     }

@@ -148,14 +148,6 @@ fn parse(text: &str) -> Result<Baseline, String> {
     }
 }
 
-/// Warns if the baseline was recorded with other targets, requests, data or loads.
-pub(crate) fn compare(ground: &BaselineState, resolved: &str, review: &mut Review) {
-    let BaselineState::Loaded(baseline, at) = ground else { return };
-    if let Some(what) = baseline.other_plan(&crate::settings(resolved)) {
-        review.warn(*at, format!("the baseline was recorded with a different scenario: {what}"));
-    }
-}
-
 /// Whether this is a throughput of an old baseline, which includes the drain.
 fn counts_drain(case: &BaselineCase, check: &Check) -> bool {
     use Metric::{GoodputRate, ItemThroughput, OutputTps, OutputTpsPerGpu, RequestThroughput, SessionThroughput, TotalTps};
