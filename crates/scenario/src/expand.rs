@@ -4,7 +4,9 @@ use crate::fault::Review;
 use crate::rules;
 use crate::sections::baseline::BaselineState;
 use crate::sections::slo::RelativeContext;
-use crate::sections::{Draft, baseline, dataset, load, mix, report, request, scenario, search, server, slo, target, telemetry};
+use crate::sections::{
+    Draft, baseline, dataset, load, mix, report, request, rounds, scenario, search, server, slo, target, telemetry,
+};
 use crate::sweep::case_labels::CaseLabels;
 use crate::sweep::{Point, Setting, points};
 use crate::tree::{Node, last_segment};
@@ -61,12 +63,12 @@ pub(crate) fn plan(root: &Node, env: &BTreeMap<String, String>, review: &mut Rev
     let given = CaseInputs { env, case_labels: &case_labels, names: &names, axes: &axes, sound: &sound };
     let drafts = points.iter().map(|point| decode_case(root, point, &given, review));
     let mut cases: Vec<Case> = drafts.collect::<Vec<_>>().into_iter().flatten().collect();
-    let rounds = root.get("rounds").and_then(scenario::decode_rounds);
+    let rounds = root.get("rounds").and_then(rounds::decode);
     if cases.len() == points.len() {
         review.section = "target".to_owned();
         server::check_same(&cases, root, &axes, review);
         review.section = "rounds".to_owned();
-        scenario::check_restart(root, &cases, review);
+        rounds::check_restart(root, &cases, review);
         review.section = "slo".to_owned();
         slo::assign(&limits, &mut cases, rounds.map_or(1, |rounds| rounds.count), &context, review);
         if !quests.is_empty() {

@@ -2,8 +2,8 @@
 
 use crate::schema_table::Kind;
 use crate::sections::scenario::SCENARIO;
-use crate::sections::server::command;
 use crate::tree::{Data, Node, Part, last_segment};
+use crate::values::command::command;
 use llmscen_core::plan::Plan;
 use llmscen_core::redact::is_distinct;
 use llmscen_core::target::{Place, Secret};

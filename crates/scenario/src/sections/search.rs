@@ -2,7 +2,7 @@
 
 use crate::fault::{Mistake, Review};
 use crate::schema_table::{Block, Kind, field};
-use crate::sections::scenario;
+use crate::sections::rounds;
 use crate::sections::scenario::SCENARIO;
 use crate::suggest::{meant_or, nearest};
 use crate::sweep::Setting;
@@ -149,7 +149,7 @@ fn check_axes(root: &Node, vary: &Entry, path: &str, axes: &BTreeSet<String>, re
         review.push(Mistake::new(matrix.key_at, "a search cannot be swept", "sets a key of `search`"));
     }
     if let Some(rounds) =
-        root.entry_at("rounds").filter(|entry| scenario::decode_rounds(&entry.value).is_some_and(|rounds| rounds.count > 1))
+        root.entry_at("rounds").filter(|entry| rounds::decode(&entry.value).is_some_and(|rounds| rounds.count > 1))
     {
         let mistake = Mistake::new(rounds.value.at, "a search cannot have rounds", "the search decides on the number of probes");
         review.push(mistake.help("Remove `rounds`; `confirm` is the number of probes that confirm the result."));
