@@ -11,7 +11,7 @@ use crate::sections::{baseline, local, mix, search, server, simulator, slo, targ
 use crate::settings::settings;
 use crate::tree::{Data, Node};
 use crate::vars::Variables;
-use crate::{Input, Loaded, defaults, expand, files, merge, resolve, secrets, sweep, validate, values};
+use crate::{Input, Loaded, defaults, expand, files, merge, redactions, resolve, sweep, validate, values};
 use llmscen_core::api::Api;
 use llmscen_core::plan::Plan;
 use llmscen_core::target::Secret;
@@ -127,7 +127,7 @@ fn plan(Resolved { root }: &Resolved, env: &BTreeMap<String, String>, review: &m
     let (plan, ground) = expand::plan(root, env, review)?;
     let resolved = resolve::resolve(root, &SCENARIO, review);
     compare_baseline(&ground, &resolved, review);
-    let secrets: Arc<[Secret]> = secrets::secrets(root, &plan, env).into();
+    let secrets: Arc<[Secret]> = redactions::secrets(root, &plan, env).into();
     let mut plan = Plan { id: resolve::digest(&resolved), resolved, secrets, ..plan };
     plan.cases.iter_mut().for_each(|case| case.target.of_scenario = plan.secrets.clone());
     Some(plan)

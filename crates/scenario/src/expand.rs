@@ -3,6 +3,7 @@
 use crate::fault::Review;
 use crate::rules;
 use crate::sections::baseline::BaselineState;
+use crate::sections::scenario::SCENARIO;
 use crate::sections::slo::RelativeContext;
 use crate::sections::{
     Draft, baseline, dataset, load, mix, report, request, rounds, scenario, search, server, slo, target, telemetry,
@@ -57,7 +58,8 @@ pub(crate) fn plan(root: &Node, env: &BTreeMap<String, String>, review: &mut Rev
     let (baseline, text) = baseline::decode(root, review);
     review.section = "slo".to_owned();
     let limits = slo::decode(root, &axes, review);
-    let telemetry = telemetry::decode(&Draft { root, labels: &Labels::default(), axes: &BTreeSet::new() }).unwrap_or_default();
+    let telemetry = telemetry::decode(&Draft { root, table: &SCENARIO, labels: &Labels::default(), axes: &BTreeSet::new() })
+        .unwrap_or_default();
     let context = RelativeContext { root, baseline, telemetry: telemetry.clone() };
     let names = axis_names(&points);
     let given = CaseInputs { env, case_labels: &case_labels, names: &names, axes: &axes, sound: &sound };
@@ -107,7 +109,7 @@ fn search_points(
 ) -> (Vec<Point>, Vec<CapacitySearch>) {
     review.section = "search".to_owned();
     let Some(varied) =
-        Some(root).filter(|_| review.is_section_clean("search")).and_then(|root| search::decode(root, axes, review))
+        Some(root).filter(|_| review.is_section_clean("search")).and_then(|root| search::decode(root, &SCENARIO, axes, review))
     else {
         return (points, Vec::new());
     };
@@ -132,7 +134,7 @@ struct SharedFields {
 }
 
 fn decode_shared(root: &Node) -> Option<SharedFields> {
-    let draft = Draft { root, labels: &Labels::default(), axes: &BTreeSet::new() };
+    let draft = Draft { root, table: &SCENARIO, labels: &Labels::default(), axes: &BTreeSet::new() };
     Some(SharedFields {
         seed: Seed(u64::try_from(root.get("seed")?.integer()?).ok()?),
         pause: root.read("pause", duration)?,
@@ -157,7 +159,7 @@ fn decode_case(root: &Node, point: &Point, given: &CaseInputs<'_>, review: &mut 
     }
     let tree = Variables::new(given.env, &tree, &BTreeSet::new()).scenario(review);
     let labels = given.case_labels.labels(point);
-    let draft = Draft { root: &tree, labels: &labels, axes: given.axes };
+    let draft = Draft { root: &tree, table: &SCENARIO, labels: &labels, axes: given.axes };
     let target = decode_section("target", given.sound.target, &draft, review, target::decode);
     let asked = if tree.get("mix").is_some() { decode_mixed(&draft, given, review) } else { decode_plain(&draft, given, review) };
     let load = decode_section("load", given.sound.load, &draft, review, load::decode);

@@ -18,6 +18,7 @@ pub(crate) mod target;
 pub(crate) mod telemetry;
 
 use crate::fault::{Mistake, Review};
+use crate::schema_table::Block;
 use crate::tree::{Entry, Node, Span};
 use crate::values::target::{SIMULATOR, check_header_name};
 use llmscen_core::api::Api;
@@ -29,6 +30,8 @@ use std::collections::BTreeSet;
 /// A case before it is decoded: the scenario with the values of one point of the matrix.
 pub(crate) struct Draft<'a> {
     pub root: &'a Node,
+    /// The table of its keys.
+    pub table: &'static Block,
     /// The values of the point.
     pub labels: &'a Labels,
     /// All paths that the matrix sets.
