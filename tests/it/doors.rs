@@ -185,7 +185,7 @@ fn templates_that_cannot_be_rendered_are_found_by_validate_and_plan_with_their_p
         ("{{ 1 / 0 }}".to_owned(), ["this template cannot be rendered", "s.yaml:8:"]),
         (
             "{% for a in range(9999) %}{% for b in range(9999) %}{% endfor %}{% endfor %}".to_owned(),
-            ["too many steps", "s.yaml:8:"],
+            ["the maximum number of steps", "s.yaml:8:"],
         ),
         ("{% for a in range(9999) %}{{ 'x' * 9999 }}{% endfor %}".to_owned(), ["more than 64 MiB of text", "s.yaml:8:"]),
     ] {

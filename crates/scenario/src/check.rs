@@ -17,11 +17,9 @@
 mod cursor;
 mod limit;
 
-use crate::check::cursor::Cursor;
-use crate::fault::Mistake;
+use crate::check::cursor::{CheckError, Cursor};
 use crate::suggest::{list, meant_or, nearest};
-use crate::tree::Span;
-use llmscen_core::baseline::ReferenceKind;
+use llmscen_core::baseline::Against;
 use llmscen_core::check::{Op, RequestLimit, Subject};
 use llmscen_core::metric::{Metric, Scope, Stat};
 use llmscen_core::signal::{Form, Signal};
@@ -36,33 +34,6 @@ pub(crate) struct Assertion {
     pub limit: f64,
     /// The other run, and the factor.
     pub relative: Option<(ReferenceKind, f64)>,
-}
-
-/// A syntax error of an assertion.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) struct CheckError {
-    /// Byte range in the text.
-    pub range: Range<usize>,
-    pub message: String,
-    /// Text under the underline.
-    pub label: String,
-    pub help: Option<String>,
-}
-
-impl CheckError {
-    fn new(range: Range<usize>, message: impl Into<String>, label: impl Into<String>) -> CheckError {
-        CheckError { range, message: message.into(), label: label.into(), help: None }
-    }
-
-    fn help(self, help: impl Into<String>) -> CheckError {
-        CheckError { help: Some(help.into()), ..self }
-    }
-
-    /// The error at a place in a file.
-    pub fn into_mistake(self, at: Span) -> Mistake {
-        let mistake = Mistake::new(at, self.message, self.label);
-        self.help.into_iter().fold(mistake, Mistake::help)
-    }
 }
 
 /// Parses an assertion.
@@ -89,7 +60,7 @@ fn parse_left(cursor: &mut Cursor<'_>, name: &str, at: Range<usize>) -> Result<S
 fn parse_right(cursor: &mut Cursor<'_>, subject: Subject) -> Result<Assertion, CheckError> {
     let op = cursor.op()?;
     let start = *cursor;
-    if let Some(multiple) = parse_multiple(cursor, op)? {
+    if let Some(multiple) = limit::parse_multiple(cursor, op)? {
         if let Subject::Signal { signal, .. } = subject {
             return Err(no_multiple(&start, signal));
         }
@@ -300,75 +271,6 @@ fn no_multiple(cursor: &Cursor<'_>, signal: Signal) -> CheckError {
     let error =
         CheckError::new(at, "a signal cannot have a relative limit", format!("`{signal}` is only compared as a point estimate"));
     error.help("Its samples are correlated, so runs cannot be compared by a test: write a number.")
-}
-
-const WORDS: [ReferenceKind; 2] = [ReferenceKind::Baseline, ReferenceKind::Reference];
-const FORM: &str = "Write for example `1.10 * baseline`, `0.95 * reference`, or `baseline` alone.";
-
-fn parse_against(word: &str) -> Option<ReferenceKind> {
-    WORDS.into_iter().find(|against| against.name() == word)
-}
-
-/// A parsed `1.10 * baseline`.
-struct Multiple {
-    to: ReferenceKind,
-    factor: f64,
-    at: Range<usize>,
-}
-
-/// Parses `1.10 * baseline`. Where there is none, the cursor stays.
-fn parse_multiple(cursor: &mut Cursor<'_>, op: Op) -> Result<Option<(ReferenceKind, f64)>, CheckError> {
-    let start = *cursor;
-    let (number, number_at) = cursor.number();
-    let (unit, unit_at) = cursor.unit();
-    let times = cursor.peek() == Some('*');
-    let found = match (number.is_empty(), times) {
-        (true, false) => parse_against(unit).map(|to| Multiple { to, factor: 1.0, at: unit_at }),
-        (true, true) if parse_against(unit).is_some() => {
-            let error = CheckError::new(unit_at, "the factor must be first", "move it before this word");
-            return Err(error.help(FORM));
-        }
-        (false, true) => Some(parse_product(cursor, number, number_at, unit, unit_at)?),
-        (false, false) if parse_against(unit).is_some() => {
-            let error = CheckError::new(unit_at, format!("`*` is missing before `{unit}`"), "expected `*`");
-            return Err(error.help(FORM));
-        }
-        _ => None,
-    };
-    let Some(Multiple { to, factor, at }) = found else {
-        *cursor = start;
-        return Ok(None);
-    };
-    if matches!(op, Op::Equal | Op::Unequal) {
-        let error = CheckError::new(at, format!("`{op}` cannot have a relative limit"), "two runs are never exactly equal");
-        return Err(error.help("Relative limits use `<`, `<=`, `>` or `>=`."));
-    }
-    Ok(Some((to, factor)))
-}
-
-/// Parses the part behind the factor of `1.10 * baseline`; `unit` is what follows the factor.
-fn parse_product(
-    cursor: &mut Cursor<'_>,
-    factor: &str,
-    at: Range<usize>,
-    unit: &str,
-    unit_at: Range<usize>,
-) -> Result<Multiple, CheckError> {
-    cursor.eat('*');
-    let (word, word_at) = cursor.word();
-    let Some(to) = parse_against(word) else {
-        let meant = nearest(word, WORDS.iter().map(|against| against.name()));
-        let label = meant_or(meant, "expected `baseline` or `reference`");
-        return Err(CheckError::new(cursor.visible(word_at), "a product must refer to another run", label).help(FORM));
-    };
-    if !unit.is_empty() {
-        return Err(CheckError::new(unit_at, "a factor has no unit", "expected a plain number").help(FORM));
-    }
-    match factor.parse::<f64>() {
-        Ok(factor) if factor > 0.0 && factor.is_finite() => Ok(Multiple { to, factor, at: at.start..word_at.end }),
-        Ok(_) => Err(CheckError::new(at, "the factor must be above 0", format!("not a multiple of the {word}")).help(FORM)),
-        Err(_) => Err(CheckError::new(at, format!("`{factor}` is not a number"), "expected a factor such as 1.10").help(FORM)),
-    }
 }
 
 #[cfg(test)]

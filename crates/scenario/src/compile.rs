@@ -5,11 +5,13 @@
 //! ```
 
 use crate::fault::{Faults, Review};
+use crate::sections::baseline::BaselineState;
 use crate::sections::scenario::SCENARIO;
 use crate::sections::{baseline, local, mix, search, server, simulator, slo, target};
+use crate::settings::settings;
 use crate::tree::{Data, Node};
 use crate::vars::Variables;
-use crate::{Input, Loaded, defaults, expand, merge, resolve, secrets, source, sweep, validate, values};
+use crate::{Input, Loaded, defaults, expand, files, merge, redactions, resolve, sweep, validate, values};
 use llmscen_core::api::Api;
 use llmscen_core::plan::Plan;
 use llmscen_core::target::Secret;
@@ -91,6 +93,12 @@ fn check(merged: &Merged, env: &BTreeMap<String, String>, review: &mut Review) -
     local::normalize(&mut root);
     server::normalize(&mut root, &review.sources);
     validate::scenario(&root, &SCENARIO, review);
+    // The matrix is last, because it is checked against all other tables.
+    if let Some(matrix) = root.get("matrix") {
+        review.section = "matrix".to_owned();
+        sweep::check(matrix, &SCENARIO, review);
+        review.section.clear();
+    }
     if !swept.iter().any(|path| path.starts_with("request.template")) {
         inline_template(&mut root, "request.template", &variables, review);
     }
@@ -118,11 +126,19 @@ fn resolve(Checked { mut root, swept }: Checked, review: &mut Review) -> Resolve
 fn plan(Resolved { root }: &Resolved, env: &BTreeMap<String, String>, review: &mut Review) -> Option<Plan> {
     let (plan, ground) = expand::plan(root, env, review)?;
     let resolved = resolve::resolve(root, &SCENARIO, review);
-    baseline::compare(&ground, &resolved, review);
-    let secrets: Arc<[Secret]> = secrets::secrets(root, &plan, env).into();
+    compare_baseline(&ground, &resolved, review);
+    let secrets: Arc<[Secret]> = redactions::secrets(root, &plan, env).into();
     let mut plan = Plan { id: resolve::digest(&resolved), resolved, secrets, ..plan };
     plan.cases.iter_mut().for_each(|case| case.target.scenario_secrets = plan.secrets.clone());
     Some(plan)
+}
+
+/// Warns if the baseline was recorded with other targets, requests, data or loads.
+fn compare_baseline(state: &BaselineState, resolved: &str, review: &mut Review) {
+    let BaselineState::Loaded(baseline, at) = state else { return };
+    if let Some(difference) = baseline.other_plan(&settings(resolved)) {
+        review.warn(*at, format!("the baseline was recorded with a different scenario: {difference}"));
+    }
 }
 
 /// Protocols that generate nothing are not streamed by default.
@@ -139,7 +155,7 @@ fn without_stream(root: &mut Node, swept: &BTreeSet<String>) {
 fn inline_template(root: &mut Node, path: &str, variables: &Variables<'_>, review: &mut Review) {
     let Some(entry) = root.entry_at(path).cloned() else { return };
     review.section = path.split('.').next().unwrap_or(path).to_owned();
-    if let (Data::Text(_), Some(body)) = (&entry.value.data, source::body(&entry.value, review)) {
+    if let (Data::Text(_), Some(body)) = (&entry.value.data, files::body(&entry.value, review)) {
         root.set(path, entry.key_at, variables.body(&body, review));
     }
     review.section.clear();

@@ -3,9 +3,13 @@
 use crate::fault::Review;
 use crate::rules;
 use crate::sections::baseline::BaselineState;
+use crate::sections::scenario::SCENARIO;
 use crate::sections::slo::RelativeContext;
-use crate::sections::{Draft, baseline, dataset, load, mix, report, request, scenario, search, server, slo, target, telemetry};
-use crate::sweep::{CaseLabels, Point, Setting, points};
+use crate::sections::{
+    Draft, baseline, dataset, load, mix, report, request, rounds, scenario, search, server, slo, target, telemetry,
+};
+use crate::sweep::case_labels::CaseLabels;
+use crate::sweep::{Point, Setting, points};
 use crate::tree::{Node, last_segment};
 use crate::values::time::duration;
 use crate::vars::Variables;
@@ -54,18 +58,19 @@ pub(crate) fn plan(root: &Node, env: &BTreeMap<String, String>, review: &mut Rev
     let (baseline, text) = baseline::decode(root, review);
     review.section = "slo".to_owned();
     let limits = slo::decode(root, &axes, review);
-    let telemetry = telemetry::decode(&Draft { root, labels: &Labels::default(), axes: &BTreeSet::new() }).unwrap_or_default();
+    let telemetry = telemetry::decode(&Draft { root, table: &SCENARIO, labels: &Labels::default(), axes: &BTreeSet::new() })
+        .unwrap_or_default();
     let context = RelativeContext { root, baseline, telemetry: telemetry.clone() };
     let names = axis_names(&points);
     let given = CaseInputs { env, case_labels: &case_labels, names: &names, axes: &axes, sound: &sound };
     let drafts = points.iter().map(|point| decode_case(root, point, &given, review));
     let mut cases: Vec<Case> = drafts.collect::<Vec<_>>().into_iter().flatten().collect();
-    let rounds = root.get("rounds").and_then(scenario::decode_rounds);
+    let rounds = root.get("rounds").and_then(rounds::decode);
     if cases.len() == points.len() {
         review.section = "target".to_owned();
         server::check_same(&cases, root, &axes, review);
         review.section = "rounds".to_owned();
-        scenario::check_restart(root, &cases, review);
+        rounds::check_restart(root, &cases, review);
         review.section = "slo".to_owned();
         slo::assign(&limits, &mut cases, rounds.map_or(1, |rounds| rounds.count), &context, review);
         if !quests.is_empty() {
@@ -104,7 +109,7 @@ fn search_points(
 ) -> (Vec<Point>, Vec<CapacitySearch>) {
     review.section = "search".to_owned();
     let Some(varied) =
-        Some(root).filter(|_| review.is_section_clean("search")).and_then(|root| search::decode(root, axes, review))
+        Some(root).filter(|_| review.is_section_clean("search")).and_then(|root| search::decode(root, &SCENARIO, axes, review))
     else {
         return (points, Vec::new());
     };
@@ -129,7 +134,7 @@ struct SharedFields {
 }
 
 fn decode_shared(root: &Node) -> Option<SharedFields> {
-    let draft = Draft { root, labels: &Labels::default(), axes: &BTreeSet::new() };
+    let draft = Draft { root, table: &SCENARIO, labels: &Labels::default(), axes: &BTreeSet::new() };
     Some(SharedFields {
         seed: Seed(u64::try_from(root.get("seed")?.integer()?).ok()?),
         pause: root.read("pause", duration)?,
@@ -154,7 +159,7 @@ fn decode_case(root: &Node, point: &Point, given: &CaseInputs<'_>, review: &mut 
     }
     let tree = Variables::new(given.env, &tree, &BTreeSet::new()).scenario(review);
     let labels = given.case_labels.labels(point);
-    let draft = Draft { root: &tree, labels: &labels, axes: given.axes };
+    let draft = Draft { root: &tree, table: &SCENARIO, labels: &labels, axes: given.axes };
     let target = decode_section("target", given.sound.target, &draft, review, target::decode);
     let asked = if tree.get("mix").is_some() { decode_mixed(&draft, given, review) } else { decode_plain(&draft, given, review) };
     let load = decode_section("load", given.sound.load, &draft, review, load::decode);

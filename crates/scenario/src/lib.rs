@@ -11,9 +11,11 @@ pub(crate) mod defaults;
 pub mod diff;
 pub(crate) mod expand;
 pub(crate) mod fault;
+pub(crate) mod files;
 pub mod import;
 pub(crate) mod merge;
 pub(crate) mod parse;
+pub(crate) mod redactions;
 pub(crate) mod reference;
 pub mod render;
 pub(crate) mod resolve;
@@ -97,7 +99,7 @@ pub fn template_fault(input: &Input<'_>, at: &str, message: &str) -> Option<Faul
     let mixed = (0..entries).flat_map(|index| ["template", "extra"].map(|key| format!("mix.{index}.request.{key}")));
     let places = ["request.template".to_owned(), "request.extra".to_owned()].into_iter().chain(mixed);
     let node = places.filter_map(|place| root.get(&place).cloned()).find_map(|node| {
-        let body = source::body(&node, &mut review)?;
+        let body = files::body(&node, &mut review)?;
         let found = body.get(at).filter(|found| matches!(&found.data, Data::Text(text) if text.contains(['{', '%'])));
         found.cloned()
     })?;

@@ -8,7 +8,7 @@ use crate::source::{COMMAND_LINE, scenarios_near};
 use crate::suggest::{list, meant_or, nearest};
 use crate::tree::{Data, Entry, Node, Span};
 use crate::vars::Variables;
-use crate::{Input, source, sweep};
+use crate::{Input, files, sweep};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
 
@@ -50,7 +50,7 @@ fn read_first(path: &Path, name: &str, review: &mut Review) -> Option<usize> {
         review.push(mistake.help(suggest_file(path)));
         return None;
     }
-    source::load(at, path, name, review)
+    files::load(at, path, name, review)
 }
 
 /// The span of a path given on the command line.
@@ -139,7 +139,7 @@ fn add_base(
         review.push(Mistake::new(at, "`extends` must be text", label));
         return None;
     };
-    let path = source::find_file(at, &named, review)?;
+    let path = files::find_file(at, &named, review)?;
     let display_name = review.sources.display_path(at.file, &named, &path);
     if let Some(first) = chain.iter().position(|(earlier, _)| *earlier == path) {
         let names: Vec<&str> = chain[first..].iter().map(|(_, name)| name.as_str()).chain([display_name.as_str()]).collect();
@@ -152,7 +152,7 @@ fn add_base(
         review.push(Mistake::new(at, message, "one too many"));
         return None;
     }
-    let file = source::load(at, &path, &display_name, review)?;
+    let file = files::load(at, &path, &display_name, review)?;
     chain.push((path, display_name));
     add_layer(file, env, chain, layers, review)
 }

@@ -5,7 +5,7 @@ mod body;
 mod speech;
 pub(crate) mod values;
 
-use crate::render::body::{Body, Scope};
+use crate::render::body::{Body, Scope, TextError};
 use crate::render::speech::{Dialog, tools};
 use crate::tree::last_segment;
 use llmscen_core::api::Api;
@@ -39,6 +39,12 @@ pub enum RenderError {
     /// The body is not a mapping.
     #[error("a request body must be a mapping")]
     Shape,
+}
+
+impl From<TextError> for RenderError {
+    fn from(TextError { at, message }: TextError) -> RenderError {
+        RenderError::Leaf { at, message }
+    }
 }
 
 /// A rendered body.

@@ -8,8 +8,8 @@ use crate::secrets::{
     write_part, write_text,
 };
 use crate::sections::local;
-use crate::sections::server::{ARGUMENT, COMMAND, command};
 use crate::tree::{Data, Node, Part, joined, last_segment};
+use crate::values::command::{ARGUMENT, COMMAND, command};
 use crate::yaml;
 use llmscen_core::redact::is_distinct;
 use llmscen_core::url_secrets::{is_secret_name, is_url, needs_placeholder, secret_ranges};

@@ -4,7 +4,6 @@ use crate::defaults;
 use crate::fault::{Mistake, Review};
 use crate::schema_table::{Block, Default, Field, Kind, Rule, RuleKind};
 use crate::sections::Draft;
-use crate::sections::scenario::SCENARIO;
 use crate::suggest::list;
 use crate::tree::{Entry, Node, last_segment};
 use std::borrow::Cow;
@@ -12,7 +11,7 @@ use std::borrow::Cow;
 /// Checks the rules of all fields in a section of a case. Missing keys are not reported in a section with errors: the erroneous
 /// key may be the missing one.
 pub(crate) fn check(draft: &Draft<'_>, section: &str, is_sound: bool, review: &mut Review) {
-    if let (Some(Field { kind: Kind::Block(table), .. }), Some(node)) = (SCENARIO.field(section), draft.get(section)) {
+    if let (Some(Field { kind: Kind::Block(table), .. }), Some(node)) = (draft.table.field(section), draft.get(section)) {
         check_block(&RuleScope { draft, node, table, path: section.to_owned(), is_sound }, review);
     }
 }
@@ -43,7 +42,7 @@ impl<'a> RuleScope<'a> {
 
     /// Whether a value is one of the words of its key.
     fn is_known_value(&self, key: &str, value: &Node) -> bool {
-        let kind = if key.contains('.') { SCENARIO.kind_at(key) } else { self.table.field(key).map(|field| &field.kind) };
+        let kind = if key.contains('.') { self.draft.table.kind_at(key) } else { self.table.field(key).map(|field| &field.kind) };
         !matches!(kind, Some(Kind::Choice(words, _)) if words.iter().all(|(word, _)| value_text(value) != *word))
     }
 
@@ -220,6 +219,7 @@ fn show_setting(path: &str, entry: &Entry) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::sections::scenario::SCENARIO;
     use llmscen_core::api::Api;
 
     /// Every field with its block, its path, and whether it is in a list.

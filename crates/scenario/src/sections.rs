@@ -8,6 +8,7 @@ pub(crate) mod mix;
 pub(crate) mod reference;
 pub(crate) mod report;
 pub(crate) mod request;
+pub(crate) mod rounds;
 pub(crate) mod scenario;
 pub(crate) mod search;
 pub(crate) mod server;
@@ -17,15 +18,20 @@ pub(crate) mod target;
 pub(crate) mod telemetry;
 
 use crate::fault::{Mistake, Review};
+use crate::schema_table::Block;
 use crate::tree::{Entry, Node, Span};
+use crate::values::target::{SIMULATOR, check_header_name};
 use llmscen_core::api::Api;
-use llmscen_core::plan::Labels;
+use llmscen_core::labels::Labels;
+use llmscen_core::target::Secret;
 use std::borrow::Cow;
 use std::collections::BTreeSet;
 
 /// A case before it is decoded: the scenario with the values of one point of the matrix.
 pub(crate) struct Draft<'a> {
     pub root: &'a Node,
+    /// The table of its keys.
+    pub table: &'static Block,
     /// The values of the point.
     pub labels: &'a Labels,
     /// All paths that the matrix sets.
@@ -77,6 +83,18 @@ impl<'a> Draft<'a> {
         Some(found.display().to_string())
     }
 
+    /// The headers at a path. Reports invalid ones.
+    pub fn headers(&self, path: &str, review: &mut Review) -> Vec<(String, Secret)> {
+        let entries = self.entries_at(path);
+        for entry in entries {
+            check_header_name(&entry.key, entry.key_at, review);
+            if entry.value.text().is_some_and(|value| value.chars().any(char::is_control)) {
+                review.push(Mistake::new(entry.value.at, "this header value contains control characters", "must be one line"));
+            }
+        }
+        entries.iter().filter_map(|entry| Some((entry.key.clone(), Secret::new(entry.value.text()?)))).collect()
+    }
+
     /// The entry at a path, unless it is a default.
     pub fn written(&self, path: &str) -> Option<&'a Entry> {
         self.entry(path).filter(|entry| entry.is_written())
@@ -85,7 +103,7 @@ impl<'a> Draft<'a> {
     pub fn api(&self) -> Option<Api> {
         let name = self.text("target.api")?;
         // `simulator` only remains where the matrix sets it; its default protocol is chat.
-        if name == target::SIMULATOR { Some(Api::OpenaiChat) } else { Api::parse(&name) }
+        if name == SIMULATOR { Some(Api::OpenaiChat) } else { Api::parse(&name) }
     }
 
     /// Adds the place of `target.api`, where it is written.

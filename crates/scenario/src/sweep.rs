@@ -6,9 +6,9 @@ use crate::fault::{Mistake, Review};
 use crate::schema_table::{Block, Kind};
 use crate::suggest::nearest;
 use crate::tree::{Data, Entry, Node, Span};
-use crate::validate::{describe_actual, value};
-pub(crate) use case_labels::CaseLabels;
-use llmscen_core::plan::Scalar;
+use crate::validate::value;
+use crate::values::describe_actual;
+use llmscen_core::labels::Scalar;
 use std::collections::{BTreeSet, HashMap};
 
 /// The mappings of `zip`: one, or a list of them.

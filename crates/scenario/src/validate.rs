@@ -2,24 +2,21 @@
 //! reported, not only the first.
 
 use crate::fault::{Mistake, Review};
+use crate::files;
 use crate::schema_table::{Block, Field, Kind};
-use crate::sections::scenario::SCENARIO;
 use crate::suggest::{list, meant_or, nearest};
 use crate::tree::{Data, Entry, Node, Span};
-use crate::{source, sweep};
+use crate::values::describe_actual;
 
-/// Checks a whole scenario.
+/// The owner of the top-level keys.
+const TOP_LEVEL: &str = "a scenario";
+
+/// Checks a whole scenario, except for the values of its matrix.
 pub(crate) fn scenario(root: &Node, table: &'static Block, review: &mut Review) {
-    keys(root.entries(), table, "a scenario", review);
+    keys(root.entries(), table, None, review);
     review.section.clear();
     let top = root.at.before();
-    missing(root, table, "a scenario", top, review);
-    // The matrix is last, because it is checked against all other tables.
-    if let Some(matrix) = root.get("matrix") {
-        review.section = "matrix".to_owned();
-        sweep::check(matrix, table, review);
-        review.section.clear();
-    }
+    missing(root, table, TOP_LEVEL, top, review);
 }
 
 fn block(entry: &Entry, table: &'static Block, review: &mut Review) {
@@ -31,16 +28,16 @@ fn block(entry: &Entry, table: &'static Block, review: &mut Review) {
         let help = format!("{owner} has {}.", list(table.names(), "and"));
         return review.push(must_be(entry, "a mapping").help(help));
     };
-    keys(entries, table, &owner, review);
+    keys(entries, table, Some(&owner), review);
     missing(&entry.value, table, &owner, entry.key_at, review);
 }
 
-/// Checks the keys of a mapping. Keys of an empty block that follow it are one error: they are not indented.
-fn keys(entries: &[Entry], table: &'static Block, owner: &str, review: &mut Review) {
-    let top = std::ptr::eq(table, &SCENARIO);
+/// Checks the keys of a mapping; without an owner it is the scenario. Keys of an empty block that follow it are one error: they
+/// are not indented.
+fn keys(entries: &[Entry], table: &'static Block, owner: Option<&str>, review: &mut Review) {
     let mut rest = entries;
     while let Some((entry, after)) = rest.split_first() {
-        if top {
+        if owner.is_none() {
             review.section.clone_from(&entry.key);
         }
         let inner = table.fields.iter().find(|field| field.name == entry.key).and_then(|field| match field.kind {
@@ -56,7 +53,7 @@ fn keys(entries: &[Entry], table: &'static Block, owner: &str, review: &mut Revi
                 let mistake = Mistake::new(first.key_at, message, "not indented").also(entry.key_at, "empty");
                 review.push(mistake.help(format!("add two spaces before {}", list(children.iter().copied(), "and"))));
             }
-            None => key(entry, table, owner, review),
+            None => key(entry, table, owner.unwrap_or(TOP_LEVEL), review),
         }
         rest = &after[children.len()..];
     }
@@ -165,17 +162,6 @@ fn must_be(entry: &Entry, expected: &str) -> Mistake {
     Mistake::new(entry.value.at, format!("`{}` must be {expected}", entry.key), describe_actual(&entry.value, expected))
 }
 
-/// Describes the actual value, for the label.
-pub(crate) fn describe_actual(node: &Node, expected: &str) -> String {
-    match &node.data {
-        Data::Text(text) if ["yes", "no", "on", "off"].contains(&text.as_str()) => format!("`{text}` is text in YAML 1.2"),
-        Data::Float(_) if expected.contains("whole") => "this is not a whole number".to_owned(),
-        Data::Int(_) | Data::Float(_) if expected.contains("number") => "out of range".to_owned(),
-        Data::Text(text) if expected.contains("share") && text.ends_with('%') => "out of range".to_owned(),
-        _ => format!("this is {}", node.noun()),
-    }
-}
-
 fn not_text(entry: &Entry) -> Mistake {
     let mistake = must_be(entry, "text");
     match entry.value.scalar() {
@@ -207,28 +193,17 @@ pub(crate) fn number_range(low: f64, high: f64) -> String {
 
 fn file(entry: &Entry, review: &mut Review) {
     let Some(named) = entry.value.text() else { return review.push(not_text(entry)) };
-    source::find_file(entry.value.at, &named, review);
+    files::find_file(entry.value.at, &named, review);
 }
 
 fn hub(entry: &Entry, review: &mut Review) {
     let Some(named) = entry.value.text() else { return review.push(not_text(entry)) };
     if review.sources.find_or_hub(entry.value.at.file, &named).is_none() {
-        let mistake = no_file(entry.value.at, &named, review);
+        let mistake = files::no_file(entry.value.at, &named, review);
         review.push(
             mistake.help("A file or folder next to the file that names it, `builtin`, or a name on a hub such as `org/name`."),
         );
     }
-}
-
-/// The error of a missing file.
-pub(crate) fn no_file(at: Span, named: &str, review: &Review) -> Mistake {
-    let names = review.sources.siblings(at.file, named);
-    let label = match nearest(named, names.iter().map(String::as_str)) {
-        Some(meant) => format!("did you mean `{meant}`?"),
-        None => "no such file".to_owned(),
-    };
-    let mistake = Mistake::new(at, format!("`{named}` not found"), label);
-    review.sources.looked_in(at.file, named).into_iter().fold(mistake, Mistake::help)
 }
 
 fn choice(entry: &Entry, known: &'static [(&'static str, &'static str)], later: &'static [&'static str], review: &mut Review) {

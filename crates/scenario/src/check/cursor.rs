@@ -1,11 +1,39 @@
-//! A position in the text of an assertion.
+//! A position in the text of an assertion, and a syntax error in it.
 
-use super::CheckError;
+use crate::fault::Mistake;
+use crate::tree::Span;
 use llmscen_core::check::Op;
 use std::ops::Range;
 
 /// The longer ones first, so that `<=` is not read as `<`.
 const OPS: [Op; 6] = [Op::AtMost, Op::AtLeast, Op::Equal, Op::Unequal, Op::Less, Op::More];
+
+/// A syntax error of an assertion.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct CheckError {
+    /// Byte range in the text.
+    pub range: Range<usize>,
+    pub message: String,
+    /// Text under the underline.
+    pub label: String,
+    pub help: Option<String>,
+}
+
+impl CheckError {
+    pub fn new(range: Range<usize>, message: impl Into<String>, label: impl Into<String>) -> CheckError {
+        CheckError { range, message: message.into(), label: label.into(), help: None }
+    }
+
+    pub fn help(self, help: impl Into<String>) -> CheckError {
+        CheckError { help: Some(help.into()), ..self }
+    }
+
+    /// The error at a place in a file.
+    pub fn into_mistake(self, at: Span) -> Mistake {
+        let mistake = Mistake::new(at, self.message, self.label);
+        self.help.into_iter().fold(mistake, Mistake::help)
+    }
+}
 
 /// Reads tokens from left to right and skips spaces around them.
 #[derive(Clone, Copy)]

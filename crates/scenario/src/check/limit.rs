@@ -1,9 +1,10 @@
-//! The right side of a comparison: a number with its unit, converted to the unit of the metric.
+//! The right side of a comparison: a number with its unit, converted to the unit of the metric, or a multiple of another run.
 
-use crate::check::CheckError;
-use crate::check::cursor::Cursor;
-use crate::suggest::nearest;
+use crate::check::cursor::{CheckError, Cursor};
+use crate::suggest::{meant_or, nearest};
 use crate::values::number::{SIZE_UNITS, factor, percent};
+use llmscen_core::baseline::Against;
+use llmscen_core::check::Op;
 use llmscen_core::units::{Unit, to_percent};
 use std::ops::Range;
 
@@ -71,7 +72,7 @@ fn product_error(cursor: &mut Cursor<'_>, start: usize) -> CheckError {
     cursor.eat('*');
     let (word, at) = cursor.word();
     let range = start..at.end.max(start + 1);
-    if super::parse_against(word).is_some() {
+    if parse_against(word).is_some() {
         return inside_goodput(range);
     }
     let error = CheckError::new(range, "a limit is one number", "this is a product");
@@ -86,7 +87,7 @@ fn inside_goodput(range: Range<usize>) -> CheckError {
 
 fn no_number(cursor: &mut Cursor<'_>, start: usize, subject: &str, unit: Unit) -> CheckError {
     let (word, at) = cursor.word();
-    if super::parse_against(word).is_some() {
+    if parse_against(word).is_some() {
         return inside_goodput(at);
     }
     let range = cursor.visible(start..at.end);
@@ -154,5 +155,74 @@ fn example_value(number: &str, unit: Unit) -> String {
         Unit::Tokens | Unit::Count => number.to_owned(),
         _ if unit.symbol().contains('/') => format!("{number} {}", unit.symbol()),
         _ => format!("{number}{}", unit.symbol()),
+    }
+}
+
+const WORDS: [Against; 2] = [Against::Baseline, Against::Reference];
+const FORM: &str = "Write for example `1.10 * baseline`, `0.95 * reference`, or `baseline` alone.";
+
+fn parse_against(word: &str) -> Option<Against> {
+    WORDS.into_iter().find(|against| against.name() == word)
+}
+
+/// A parsed `1.10 * baseline`.
+struct Multiple {
+    to: Against,
+    factor: f64,
+    at: Range<usize>,
+}
+
+/// Parses `1.10 * baseline`. Where there is none, the cursor stays.
+pub(super) fn parse_multiple(cursor: &mut Cursor<'_>, op: Op) -> Result<Option<(Against, f64)>, CheckError> {
+    let start = *cursor;
+    let (number, number_at) = cursor.number();
+    let (unit, unit_at) = cursor.unit();
+    let times = cursor.peek() == Some('*');
+    let found = match (number.is_empty(), times) {
+        (true, false) => parse_against(unit).map(|to| Multiple { to, factor: 1.0, at: unit_at }),
+        (true, true) if parse_against(unit).is_some() => {
+            let error = CheckError::new(unit_at, "the factor must be first", "move it before this word");
+            return Err(error.help(FORM));
+        }
+        (false, true) => Some(parse_product(cursor, number, number_at, unit, unit_at)?),
+        (false, false) if parse_against(unit).is_some() => {
+            let error = CheckError::new(unit_at, format!("`*` is missing before `{unit}`"), "expected `*`");
+            return Err(error.help(FORM));
+        }
+        _ => None,
+    };
+    let Some(Multiple { to, factor, at }) = found else {
+        *cursor = start;
+        return Ok(None);
+    };
+    if matches!(op, Op::Equal | Op::Unequal) {
+        let error = CheckError::new(at, format!("`{op}` cannot have a relative limit"), "two runs are never exactly equal");
+        return Err(error.help("Relative limits use `<`, `<=`, `>` or `>=`."));
+    }
+    Ok(Some((to, factor)))
+}
+
+/// Parses the part behind the factor of `1.10 * baseline`; `unit` is what follows the factor.
+fn parse_product(
+    cursor: &mut Cursor<'_>,
+    factor: &str,
+    at: Range<usize>,
+    unit: &str,
+    unit_at: Range<usize>,
+) -> Result<Multiple, CheckError> {
+    cursor.eat('*');
+    let (word, word_at) = cursor.word();
+    let Some(to) = parse_against(word) else {
+        let meant = nearest(word, WORDS.iter().map(|against| against.name()));
+        let label = meant_or(meant, "expected `baseline` or `reference`");
+        return Err(CheckError::new(cursor.visible(word_at), "a product must refer to another run", label).help(FORM));
+    };
+    if !unit.is_empty() {
+        return Err(CheckError::new(unit_at, "a factor has no unit", "expected a plain number").help(FORM));
+    }
+    match factor.parse::<f64>() {
+        Ok(factor) if factor > 0.0 && factor.is_finite() => Ok(Multiple { to, factor, at: at.start..word_at.end }),
+        Ok(_) => Err(CheckError::new(at, "the factor must be above 0", format!("not a multiple of the {word}")).help(FORM)),
+        Err(_) => Err(CheckError::new(at, format!("`{factor}` is not a number"), "expected a factor such as 1.10").help(FORM)),
     }
 }

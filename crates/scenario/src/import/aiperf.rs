@@ -1,8 +1,7 @@
 //! `aiperf profile`, after the options of AIPerf 0.13.
 
-use crate::import::command::{FlagGroup, Takes, dropped, translated};
-use crate::import::draft::{Draft, about, endpoint, name, per_second, seconds};
-use crate::import::{ImportError, number};
+use crate::import::draft::{Draft, about, endpoint, name, number, per_second, seconds};
+use crate::import::flags::{FlagGroup, ImportError, Takes, dropped, translated};
 use Takes::{Many, Nothing, One, Secret, Switch};
 use serde_json::{Map, Value, json};
 

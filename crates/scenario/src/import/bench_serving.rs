@@ -1,8 +1,7 @@
 //! The common parts of `sglang.bench_serving`, `vllm bench serve` and LMDeploy's `profile_restful_api.py`.
 
-use crate::import::command::{FlagGroup, Takes, dropped, translated};
-use crate::import::draft::{Draft, between, join, per_second, seconds};
-use crate::import::{ImportError, number};
+use crate::import::draft::{Draft, between, join, number, per_second, seconds};
+use crate::import::flags::{FlagGroup, ImportError, Takes, dropped, translated};
 use Takes::{Nothing, One};
 use serde_json::{Value, json};
 

@@ -1,11 +1,30 @@
 //! The scenario under construction, the result for each flag, and helpers for names, URLs and lengths.
 
-use crate::import::command::{CommandLine, GivenFlag, Variable, is_secret, mask_secrets, mask_url, variable};
-use crate::import::{Account, ImportError, Imported, Tool, number};
+use crate::import::flags::{CommandLine, GivenFlag, ImportError, Variable, is_secret, mask_secrets, mask_url, variable};
 use serde_json::{Map, Value, json};
 
 /// The note of a flag that had no effect in this command line.
 pub(super) const NO_EFFECT: &str = "no effect with these other flags";
+
+/// The result of a conversion.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Imported {
+    /// The scenario; comments at its top list the flags and what became of them.
+    pub yaml: String,
+    /// The flags in the order of the command line.
+    pub accounts: Vec<Account>,
+}
+
+/// The result for one flag.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Account {
+    /// The flag with its values, without secrets.
+    pub flag: String,
+    /// The keys of the scenario that hold its value; empty where none do.
+    pub keys: Vec<String>,
+    /// Why it has no counterpart, or what differs.
+    pub note: Option<String>,
+}
 
 /// A scenario under construction.
 pub(super) struct Draft {
@@ -329,11 +348,11 @@ impl Draft {
     }
 
     /// Writes the scenario, with the results for the flags as comments at its top.
-    pub fn finish(mut self, tool: Tool) -> Result<Imported, ImportError> {
+    pub fn finish(mut self, tool: &str, version: &str) -> Result<Imported, ImportError> {
         self.hide_secrets();
         self.place_variables();
         let accounts = self.accounts();
-        let head = head(tool, &accounts, &self.defaults());
+        let head = head(tool, version, &accounts, &self.defaults());
         let mut ordered = Map::new();
         for key in ORDER {
             if let Some(value) = self.tree.shift_remove(key) {
@@ -445,6 +464,11 @@ pub(super) fn api_from_path(url: &str) -> &'static str {
     }
 }
 
+/// Writes whole numbers without a fraction: `64`, not `64.0`.
+pub(super) fn number(value: f64) -> Value {
+    if value.fract() == 0.0 && value.abs() < 9e15 { Value::from(value as i64) } else { Value::from(value) }
+}
+
 /// A duration in scenario notation.
 pub(super) fn seconds(value: f64) -> Value {
     let text = if value.fract() == 0.0 { format!("{value:.0}s") } else { format!("{}ms", value * 1e3) };
@@ -457,8 +481,8 @@ pub(super) fn per_second(value: f64) -> Value {
 }
 
 /// The comments at the top: the flags, what became of them, and the tool's defaults.
-pub(super) fn head(tool: Tool, accounts: &[Account], defaults: &[String]) -> String {
-    let mut head = format!("# Converted from a command line of {}. Result per flag:\n", tool.name());
+fn head(tool: &str, version: &str, accounts: &[Account], defaults: &[String]) -> String {
+    let mut head = format!("# Converted from a command line of {tool}. Result per flag:\n");
     let width = accounts.iter().map(|account| account.flag.chars().count()).max().unwrap_or(0).min(44);
     for Account { flag, keys, note } in accounts {
         let result = match (keys.is_empty(), note) {
@@ -469,7 +493,7 @@ pub(super) fn head(tool: Tool, accounts: &[Account], defaults: &[String]) -> Str
         head.push_str(&format!("#   {flag:width$}  {result}\n"));
     }
     if !defaults.is_empty() {
-        head.push_str(&format!("# Defaults of {} {}:\n", tool.name(), tool.spec().version));
+        head.push_str(&format!("# Defaults of {tool} {version}:\n"));
         defaults.iter().for_each(|default| head.push_str(&format!("#   {default}\n")));
     }
     head

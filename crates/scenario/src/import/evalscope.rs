@@ -2,9 +2,8 @@
 
 mod load;
 
-use crate::import::command::{FlagGroup, Takes, dropped, translated};
-use crate::import::draft::{Draft, api_from_path, between, endpoint, name, seconds};
-use crate::import::{ImportError, number};
+use crate::import::draft::{Draft, api_from_path, between, endpoint, name, number, seconds};
+use crate::import::flags::{FlagGroup, ImportError, Takes, dropped, translated};
 use Takes::{Many, Nothing, One, Secret};
 use serde_json::{Value, json};
 

@@ -1,8 +1,7 @@
 //! `guidellm run` with `kind=…,key=value` options, after guidellm 0.8, and the older `guidellm benchmark` with flags.
 
-use crate::import::command::{FlagGroup, Takes, dropped, translated};
-use crate::import::draft::{Draft, about, api_from_path, endpoint, name, per_second, seconds};
-use crate::import::{ImportError, number};
+use crate::import::draft::{Draft, about, api_from_path, endpoint, name, number, per_second, seconds};
+use crate::import::flags::{FlagGroup, ImportError, Takes, dropped, translated};
 use Takes::{Many, Nothing, One};
 use serde_json::{Map, Value, json};
 

@@ -1,9 +1,9 @@
 //! LMDeploy's benchmark scripts, after its release 0.18.
 
-use crate::import::bench_serving::Script;
-use crate::import::command::{Command, FlagGroup, Takes, dropped, translated};
-use crate::import::draft::{Draft, per_second};
-use crate::import::{ImportError, bench_serving, number};
+use crate::import::bench_serving::{self, Script};
+use crate::import::command::Command;
+use crate::import::draft::{Draft, number, per_second};
+use crate::import::flags::{FlagGroup, ImportError, Takes, dropped, translated};
 use Takes::{Many, Nothing, One};
 use serde_json::{Value, json};
 

@@ -1,9 +1,8 @@
 //! `python -m sglang.bench_serving`, after its arguments of SGLang 0.5.23.
 
-use crate::import::bench_serving::Script;
-use crate::import::command::{FlagGroup, Takes, dropped, translated};
-use crate::import::draft::{Draft, name};
-use crate::import::{ImportError, bench_serving, number};
+use crate::import::bench_serving::{self, Script};
+use crate::import::draft::{Draft, name, number};
+use crate::import::flags::{FlagGroup, ImportError, Takes, dropped, translated};
 use Takes::{Many, Nothing, One, Switch};
 use serde_json::Value;
 

@@ -143,7 +143,7 @@ fn command_lines_become_valid_scenarios() {
 #[test]
 fn every_flag_of_the_line_is_listed() {
     for (tool, _, line) in LINES.iter() {
-        let invocation = command::recognize(*tool, &words(line)).unwrap();
+        let invocation = command::recognize(tool.spec(), &words(line)).unwrap();
         let flag = |word: &&String| {
             word.starts_with("--") || word.len() < 4 && word.starts_with('-') && word[1..].parse::<f64>().is_err()
         };
@@ -237,7 +237,7 @@ fn every_flag_of_every_tool_has_a_key_or_a_reason() {
     ];
     let commands = Tool::ALL.into_iter().flat_map(|tool| tool.spec().commands.iter().map(move |command| (tool, command)));
     for (tool, command) in commands {
-        let names: Vec<&str> = command.flags().flat_map(command::Flag::names).collect();
+        let names: Vec<&str> = command.flags().flat_map(flags::Flag::names).collect();
         let own =
             |more: &&&str| words(more).iter().filter(|word| word.starts_with("--")).all(|word| names.contains(&word.as_str()));
         let beside: Vec<&&str> = beside.iter().filter(own).collect();
@@ -247,13 +247,12 @@ fn every_flag_of_every_tool_has_a_key_or_a_reason() {
             for name in flag.names().take(if flag.reason.is_empty() { 1 } else { usize::MAX }) {
                 let tried =
                     beside.iter().flat_map(|more| samples.iter().map(move |sample| (more, sample))).find_map(|(more, sample)| {
-                        let value =
-                            if matches!(flag.takes, command::Takes::Nothing | command::Takes::Switch) { "" } else { sample };
+                        let value = if matches!(flag.takes, flags::Takes::Nothing | flags::Takes::Switch) { "" } else { sample };
                         let base = words(base(tool, command));
                         let line =
                             [spelling.clone(), base, words(more), vec![name.to_owned()], words(&format!("'{value}'"))].concat();
                         let line: Vec<String> = line.into_iter().filter(|word| !word.is_empty()).collect();
-                        let mut draft = Draft::new(CommandLine::parse(tool, &command::recognize(tool, &line).ok()?).ok()?);
+                        let mut draft = Draft::new(command::recognize(tool.spec(), &line).ok()?.parse(tool.spec()).ok()?);
                         (command.translate)(&mut draft).ok()?;
                         let own =
                             draft.accounts().into_iter().rev().find(|account| account.flag.split(' ').next() == Some(name))?;

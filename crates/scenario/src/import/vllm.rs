@@ -1,8 +1,8 @@
 //! `vllm bench serve`, after its arguments of late 2026.
 
-use crate::import::command::{FlagGroup, Takes, dropped, translated};
-use crate::import::draft::{Draft, api_from_path, between, join, name};
-use crate::import::{ImportError, bench_serving, number};
+use crate::import::bench_serving;
+use crate::import::draft::{Draft, api_from_path, between, join, name, number};
+use crate::import::flags::{FlagGroup, ImportError, Takes, dropped, translated};
 use crate::source::is_hub_name;
 use Takes::{Many, Nothing, One, Secret};
 use serde_json::{Map, Value, json};

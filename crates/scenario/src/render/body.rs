@@ -1,13 +1,19 @@
 //! A compiled body, its variables in a request, and access to fields by dotted path.
 
 use crate::render::speech::Dialog;
-use crate::render::values::Leaf;
-use crate::render::{RenderError, values};
-use llmscen_core::dataset::Prompt;
+use crate::render::values::{self, Leaf};
+use llmscen_core::prompt::Prompt;
 use minijinja::Value as Jinja;
 use minijinja::value::Serde;
 use serde_json::{Map, Value, json};
 use std::cell::OnceCell;
+
+/// Why a text of a body cannot be rendered.
+pub(super) struct TextError {
+    /// Dotted path of the text.
+    pub at: String,
+    pub message: String,
+}
 
 /// A JSON value with compiled texts.
 pub(super) enum Body {
@@ -21,13 +27,13 @@ pub(super) enum Body {
 
 impl Body {
     /// Compiles a value at `path`.
-    pub fn compile(value: &Value, path: &str) -> Result<Body, RenderError> {
+    pub fn compile(value: &Value, path: &str) -> Result<Body, TextError> {
         let below = |key: &str| if path.is_empty() { key.to_owned() } else { format!("{path}.{key}") };
         let body = match value {
             Value::String(text) => match values::compile(text) {
                 Ok(Leaf::Constant(text)) => Body::Constant(Value::String(text)),
                 Ok(leaf) => Body::Leaf(leaf, path.to_owned()),
-                Err(error) => return Err(RenderError::Leaf { at: path.to_owned(), message: error.message }),
+                Err(error) => return Err(TextError { at: path.to_owned(), message: error.message }),
             },
             Value::Array(items) => {
                 let items = items.iter().enumerate().map(|(index, item)| Body::compile(item, &below(&index.to_string())));
@@ -43,12 +49,12 @@ impl Body {
     }
 
     /// Evaluates it for one request. With `sparse`, fields without a value are omitted.
-    pub fn eval(&self, scope: &Scope<'_>, sparse: bool) -> Result<Value, RenderError> {
+    pub fn eval(&self, scope: &Scope<'_>, sparse: bool) -> Result<Value, TextError> {
         match self {
             Body::Constant(value) => Ok(value.clone()),
             Body::Leaf(leaf, at) => {
                 let value = leaf.eval(|path| scope.lookup(path), || scope.context());
-                value.map_err(|error| RenderError::Leaf { at: at.clone(), message: error.message })
+                value.map_err(|error| TextError { at: at.clone(), message: error.message })
             }
             Body::List(items) => Ok(Value::Array(items.iter().map(|item| item.eval(scope, sparse)).collect::<Result<_, _>>()?)),
             Body::Map(pairs) => {

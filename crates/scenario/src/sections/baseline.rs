@@ -1,14 +1,12 @@
 //! `baseline`: the earlier run that relative limits refer to.
 
 use crate::fault::{Mistake, Review};
+use crate::files;
 use crate::schema_table::Leaf;
 use crate::suggest::{list, nearest};
 use crate::tree::{Data, Node, Span};
 use crate::values::{expect, object_schema};
-use crate::{source, validate};
-use llmscen_core::baseline::{
-    BASELINE_SCHEMA, Baseline, BaselineCase, Figure, LEVELS, MIN_RUNS_FOR_SPREAD, ReferenceValue, SINGLE_SCHEMA, Spread,
-};
+use llmscen_core::baseline::{BASELINE_SCHEMA, Baseline, BaselineCase, Figure, Known, LEVELS, SINGLE_SCHEMA, SPREAD, Spread};
 use llmscen_core::check::{Check, Confidence, Subject};
 use llmscen_core::metric::Metric;
 use llmscen_core::plan::Labels;
@@ -87,7 +85,7 @@ pub(crate) fn decode(root: &Node, review: &mut Review) -> (BaselineState, Option
             review.warn(node.at, format!("baseline {named} not found; objectives relative to it will be inconclusive"));
             return (BaselineState::Missing, Some(BaselineFile { path: named, text: None }));
         }
-        let mistake = validate::no_file(node.at, &named, review).help(MAKE);
+        let mistake = files::no_file(node.at, &named, review).help(MAKE);
         review.push(mistake);
         return (BaselineState::Broken, None);
     };
@@ -117,7 +115,7 @@ fn read_text(node: &Node, named: &str, path: &Path, review: &mut Review) -> Opti
     let results = path.file_name().is_some_and(|name| name == "results.json");
     let folder = if results { path.parent().filter(|folder| folder.join("manifest.json").exists()) } else { Some(path) };
     let Some(folder) = folder.filter(|folder| folder.is_dir()) else {
-        let file = source::load(node.at, path, named, review)?;
+        let file = files::load(node.at, path, named, review)?;
         return Some(review.sources.text(file).to_string());
     };
     let read = review.figures.map_or_else(|| Err("a run folder cannot be read here".to_owned()), |read| read(folder));
@@ -147,14 +145,6 @@ fn parse(text: &str) -> Result<Baseline, String> {
         }
         Some(schema) => Err(format!("its schema is `{schema}`, not `{BASELINE_SCHEMA}`")),
         None => Err("it has no `schema`".to_owned()),
-    }
-}
-
-/// Warns if the baseline was recorded with other targets, requests, data or loads.
-pub(crate) fn compare(ground: &BaselineState, resolved: &str, review: &mut Review) {
-    let BaselineState::Loaded(baseline, at) = ground else { return };
-    if let Some(what) = baseline.describe_plan_differences(&crate::settings(resolved)) {
-        review.warn(*at, format!("the baseline was recorded with a different scenario: {what}"));
     }
 }
 

@@ -1,12 +1,12 @@
 //! `dataset`: where the prompts come from.
 
 use crate::fault::{Mistake, Review};
+use crate::files;
 use crate::schema_table::{Block, Default, Kind, Rule, conflicts_with, field, only_with, required_with, unused_with};
 use crate::secrets::{behind_flags, looks_secret};
-use crate::sections::server::{COMMAND, command};
 use crate::sections::{Draft, local};
-use crate::source;
 use crate::tree::{Node, Part};
+use crate::values::command::{COMMAND, command};
 use crate::values::number::{QUANTITY, quantity, seed};
 use crate::values::target::models;
 use crate::values::text::{SIZES, sizes};
@@ -198,7 +198,7 @@ fn decode_source(draft: &Draft<'_>, kind: &str, review: &mut Review) -> Option<S
     let count = |key: &str| draft.count(&format!("dataset.{key}"));
     let tokens = || draft.read("dataset.tokens", quantity);
     Some(match kind {
-        "prompt" => Source::Prompt(source::at_file(draft.get("dataset.text")?, review)?),
+        "prompt" => Source::Prompt(files::at_file(draft.get("dataset.text")?, review)?),
         "line_by_line" => Source::LineByLine,
         "openqa" => Source::Openqa,
         "longalpaca" => Source::Longalpaca,
@@ -221,7 +221,7 @@ fn decode_source(draft: &Draft<'_>, kind: &str, review: &mut Review) -> Option<S
         _ => Source::Images(ImagesSpec {
             sizes: draft.read("dataset.sizes", sizes).unwrap_or_default(),
             count: count("count")?,
-            text: source::at_file(draft.get("dataset.text")?, review)?,
+            text: files::at_file(draft.get("dataset.text")?, review)?,
         }),
     })
 }

@@ -3,7 +3,6 @@
 use crate::fault::{Mistake, Review};
 use crate::rules;
 use crate::schema_table::{Block, Kind, field};
-use crate::sections::scenario::SCENARIO;
 use crate::sections::{Draft, dataset, request};
 use crate::suggest::{list, meant_or, nearest};
 use crate::tree::{Data, Node};
@@ -209,7 +208,7 @@ fn scenario_of_entry(draft: &Draft<'_>, item: &Node) -> Node {
         root.set(&format!("request.{}", entry.key), entry.key_at, entry.value.clone());
     }
     let axes: &BTreeSet<String> = draft.axes;
-    defaults::fill(&mut root, &SCENARIO, &|path| axes.contains(path));
+    defaults::fill(&mut root, draft.table, &|path| axes.contains(path));
     root
 }
 

@@ -1,12 +1,12 @@
 //! `request`: content, protocol support, response extraction, retries and cancellations.
 
 use crate::fault::{Mistake, Review};
+use crate::files;
 use crate::render::values;
 use crate::render::values::{Leaf, LeafError, ROOTS};
 use crate::schema_table::{Block, Kind, conflicts_with, field, one_of, only_with, required_with, requires, unused_with};
 use crate::sections::local::WITHOUT_LOCAL;
 use crate::sections::{Draft, local};
-use crate::source;
 use crate::suggest::{list, meant_or, nearest};
 use crate::tree::{Data, Node, Span, last_segment};
 use crate::values::jsonpath::{DONE, PATH, PATHS, done, paths};
@@ -122,7 +122,7 @@ pub(crate) const FIELDS: [&str; 15] = [
 /// The request of a case. Reports errors in its templates.
 pub(crate) fn decode(draft: &Draft<'_>, review: &mut Review) -> Option<RequestSpec> {
     let template = match draft.get("request.template") {
-        Some(node) => Some(source::body(node, review)?),
+        Some(node) => Some(files::body(node, review)?),
         None => None,
     };
     let extra = draft.get("request.extra");

@@ -2,8 +2,7 @@
 
 use crate::fault::{Mistake, Review};
 use crate::schema_table::{Block, Kind, field};
-use crate::sections::scenario;
-use crate::sections::scenario::SCENARIO;
+use crate::sections::rounds;
 use crate::suggest::{meant_or, nearest};
 use crate::sweep::Setting;
 use crate::tree::{Data, Entry, Node};
@@ -66,10 +65,10 @@ pub(crate) fn path(root: &Node) -> Option<String> {
 }
 
 /// Decodes the search. Reports contradictions; `axes` are the paths of the matrix.
-pub(crate) fn decode(root: &Node, axes: &BTreeSet<String>, review: &mut Review) -> Option<Varied> {
+pub(crate) fn decode(root: &Node, table: &'static Block, axes: &BTreeSet<String>, review: &mut Review) -> Option<Varied> {
     let vary = root.entry_at("search.vary")?;
     let path = vary.value.string()?;
-    let kind = searchable_kind(vary, &path, review)?;
+    let kind = searchable_kind(vary, &path, table, review)?;
     check_axes(root, vary, &path, axes, review);
     let (low, high) = range(root.entry_at("search.range")?, review)?;
     let unit = if is_rate(kind) { "/s" } else { "" };
@@ -121,9 +120,9 @@ fn grid_value(value: f64, is_whole: bool, unit: &str) -> Data {
 }
 
 /// The kind of the searched field, if it is numeric.
-fn searchable_kind(vary: &Entry, path: &str, review: &mut Review) -> Option<&'static Kind> {
-    let paths = || SCENARIO.scalar_paths().into_iter().filter(|(known_path, _)| !known_path.starts_with("search."));
-    let kind = SCENARIO.kind_at(path).filter(|_| !path.starts_with("search."));
+fn searchable_kind(vary: &Entry, path: &str, table: &'static Block, review: &mut Review) -> Option<&'static Kind> {
+    let paths = || table.scalar_paths().into_iter().filter(|(known_path, _)| !known_path.starts_with("search."));
+    let kind = table.kind_at(path).filter(|_| !path.starts_with("search."));
     let label = match kind {
         Some(kind @ (Kind::Whole(..) | Kind::Number(..) | Kind::Json | Kind::Leaf(_))) if kind.is_scalar() => return Some(kind),
         Some(_) => "is not a number".to_owned(),
@@ -149,7 +148,7 @@ fn check_axes(root: &Node, vary: &Entry, path: &str, axes: &BTreeSet<String>, re
         review.push(Mistake::new(matrix.key_at, "a search cannot be swept", "sets a key of `search`"));
     }
     if let Some(rounds) =
-        root.entry_at("rounds").filter(|entry| scenario::decode_rounds(&entry.value).is_some_and(|rounds| rounds.count > 1))
+        root.entry_at("rounds").filter(|entry| rounds::decode(&entry.value).is_some_and(|rounds| rounds.count > 1))
     {
         let mistake = Mistake::new(rounds.value.at, "a search cannot have rounds", "the search decides on the number of probes");
         review.push(mistake.help("Remove `rounds`; `confirm` is the number of probes that confirm the result."));

@@ -1,14 +1,12 @@
 //! `target.server`: a server that the run starts and stops, and presets of known servers.
 
-mod command;
-
 use crate::fault::{Mistake, Review};
 use crate::schema_table::{Block, Default, Kind, field, one_of};
 use crate::sections::Draft;
-use crate::sections::server::command::{STYLE, argument};
-use crate::tree::Node;
+use crate::source::Sources;
+use crate::tree::{Data, Node};
+use crate::values::command::{ARGUMENT, COMMAND, argument, command};
 use crate::values::time::{SPAN, duration};
-pub(crate) use command::{ARGUMENT, COMMAND, command, normalize};
 use llmscen_core::plan::Case;
 use llmscen_core::target::{ManagedServer, Readiness};
 use llmscen_core::target::{ModelShare, Secret, TargetLocation};
@@ -25,6 +23,16 @@ const PRESET: Kind = Kind::Choice(
         ("transformers", "`transformers serve`"),
         ("ollama", "`ollama serve`"),
         ("tgi", "`text-generation-launcher`"),
+    ],
+    &[],
+);
+
+/// How an argument's name becomes a flag: engines disagree on dashes and underscores.
+const STYLE: Kind = Kind::Choice(
+    &[
+        ("kebab", "`tp_size` is `--tp-size`"),
+        ("snake", "`tp-size` is `--tp_size`, as in `trtllm-serve`"),
+        ("as_is", "`tp_size` is `--tp_size`, `tp-size` is `--tp-size`"),
     ],
     &[],
 );
@@ -80,6 +88,56 @@ pub(crate) static SERVER: Block = Block {
 };
 
 const SERVER_PATH: &str = "target.server";
+
+/// Converts values that a program receives to the text as written: all values of `env`, and numbers in `command` and `args`
+/// that would be formatted differently.
+pub(crate) fn normalize(root: &mut Node, sources: &Sources) {
+    for (path, every) in WORDS {
+        if let Some(mut entry) = root.entry_at(path).cloned() {
+            spell(&mut entry.value, every, sources);
+            root.set(path, entry.key_at, entry.value);
+        }
+    }
+    if let Some(mut entry) = root.entry_at("matrix").cloned() {
+        spell_swept(&mut entry.value, sources);
+        root.set("matrix", entry.key_at, entry.value);
+    }
+}
+
+/// Paths of values that a program receives, and whether booleans are converted too.
+const WORDS: [(&str, bool); 4] =
+    [("target.server.command", false), ("target.server.args", false), ("target.server.env", true), ("dataset.command", false)];
+
+/// The same for values of a matrix, also in `zip`, `include` and `exclude`.
+fn spell_swept(node: &mut Node, sources: &Sources) {
+    let every = |path: &str| {
+        let own = |own: &str| path == own || path.strip_prefix(own).is_some_and(|rest| rest.starts_with('.'));
+        WORDS.iter().find(|(word, _)| own(word)).map(|(_, every)| *every)
+    };
+    match &mut node.data {
+        Data::List(items) => items.iter_mut().for_each(|item| spell_swept(item, sources)),
+        Data::Map(entries) => entries.iter_mut().for_each(|entry| match every(&entry.key) {
+            Some(every) => spell(&mut entry.value, every, sources),
+            None => spell_swept(&mut entry.value, sources),
+        }),
+        _ => {}
+    }
+}
+
+fn spell(node: &mut Node, every: bool, sources: &Sources) {
+    match &mut node.data {
+        Data::List(items) => items.iter_mut().for_each(|item| spell(item, every, sources)),
+        Data::Map(entries) => entries.iter_mut().for_each(|entry| spell(&mut entry.value, every, sources)),
+        Data::Bool(_) if !every => {}
+        _ if node.parts.is_some() => {}
+        _ => {
+            let plain = node.json().to_string();
+            if let Some(text) = sources.written(node).filter(|text| every || *text != plain) {
+                node.data = Data::Text(text);
+            }
+        }
+    }
+}
 
 /// The managed server, and the metrics endpoint of its preset. None where there is no server, or an error.
 pub(crate) fn decode(

@@ -2,9 +2,9 @@
 
 use crate::schema_table::{Block, Default, Kind, field};
 use crate::secrets::from_env;
-use crate::sections::target::{SIMULATOR as WORD, simulator_path};
 use crate::tree::{Data, Node};
 use crate::values::number::{SHARE, share};
+use crate::values::target::{SIMULATOR as WORD, simulator_path};
 use crate::values::time::{DURATION, duration};
 use llmscen_core::api::Api;
 use llmscen_core::simulator::{Faults, Simulator};

@@ -1,5 +1,6 @@
 //! `slo`: the objectives of the run; `presets`: named objectives.
 
+mod limit;
 mod measurable;
 mod relative;
 
@@ -7,6 +8,7 @@ use crate::check;
 use crate::fault::{Mistake, Review};
 use crate::schema_table::{Block, Kind, Leaf, field};
 use crate::sections::reference;
+use crate::sections::slo::limit::Limit;
 use crate::sections::slo::measurable::check_measurable;
 use crate::suggest::{list, meant_or, nearest};
 use crate::tree::{Data, Entry, Node, Span};
@@ -72,12 +74,6 @@ pub(crate) static SLO: Block = Block {
         field("tokens_per_word", Kind::Number(0.1, 100.0), "With a reading speed: tokens per word, 1.5 by default.").example("1.3"),
     ],
 };
-
-/// A decoded limit and its node.
-pub(crate) struct Limit<'a> {
-    check: Check,
-    node: &'a Node,
-}
 
 /// Decodes the limits, with their conditions.
 pub(crate) fn decode<'a>(root: &'a Node, axes: &BTreeSet<String>, review: &mut Review) -> Vec<Limit<'a>> {

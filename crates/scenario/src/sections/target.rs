@@ -8,14 +8,14 @@ use crate::sections::local::WITHOUT_LOCAL;
 use crate::sections::{Draft, local, server, simulator, telemetry};
 use crate::tree::{Node, Span};
 use crate::values::number::{BANDWIDTH, FLOPS, PARAMETERS, SIZE, bandwidth, flops, parameters, size};
-use crate::values::target::{MODELS, VERSION, models, split_url, url_error, version};
+use crate::values::target::{
+    MODELS, SIMULATOR, VERSION, check_header_name, models, simulator_path, split_url, url_error, version,
+};
 use crate::values::time::{SPAN, duration};
 use llmscen_core::api::Api;
 use llmscen_core::target::{Compression, ModelShare, Pool, Secret, Target, TargetLocation, Timeouts, Tls};
 use llmscen_core::telemetry::Hardware;
 use std::sync::Arc;
-
-pub(crate) const SIMULATOR: &str = "simulator";
 
 const API: Kind = Kind::Choice(
     &[
@@ -157,7 +157,7 @@ pub(crate) fn decode(draft: &Draft<'_>, review: &mut Review) -> Option<Target> {
     let is_local = api == Api::Local;
     let place = if is_local { local::decode_place(draft, review) } else { decode_place(draft, api, review) };
     let models = if is_local { local::decode_model(draft, review) } else { decode_models(draft, review) };
-    let headers = decode_headers(draft, "target.headers", review);
+    let headers = draft.headers("target.headers", review);
     let request_id = decode_request_id(draft, review);
     let tls = decode_tls(draft, review);
     let (server, preset) = server::decode(draft, place.as_ref(), models.as_deref(), review);
@@ -191,12 +191,7 @@ pub(crate) fn decode(draft: &Draft<'_>, review: &mut Review) -> Option<Target> {
     })
 }
 
-/// The path after `simulator`, empty without one. None for other URLs.
-pub(crate) fn simulator_path(url: &str) -> Option<&str> {
-    url.strip_prefix(SIMULATOR).filter(|path| path.is_empty() || path.starts_with('/'))
-}
-
-fn decode_place(draft: &Draft<'_>, api: Api, review: &mut Review) -> Option<TargetLocation> {
+fn decode_place(draft: &Draft<'_>, api: Api, review: &mut Review) -> Option<Place> {
     let entry = draft.entry("target.url")?;
     let url = entry.value.text()?;
     if let Some(path) = simulator_path(&url) {
@@ -244,14 +239,6 @@ fn decode_models(draft: &Draft<'_>, review: &mut Review) -> Option<Vec<ModelShar
     }
 }
 
-/// Reports an invalid header name.
-fn check_header_name(name: &str, at: Span, review: &mut Review) {
-    let token = |b: u8| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b);
-    if name.is_empty() || !name.bytes().all(token) {
-        review.push(Mistake::new(at, format!("`{name}` is not a header name"), "has characters that HTTP does not allow"));
-    }
-}
-
 /// The header of request ids, which must not collide with another.
 fn decode_request_id(draft: &Draft<'_>, review: &mut Review) -> Option<String> {
     let node = draft.get("target.request_id")?;
@@ -267,18 +254,6 @@ fn decode_request_id(draft: &Draft<'_>, review: &mut Review) -> Option<String> {
         review.push(mistake.also(entry.key_at, "the same text for all requests").help("Remove one of them."));
     }
     Some(name)
-}
-
-/// The headers at a path. Reports invalid ones.
-pub(crate) fn decode_headers(draft: &Draft<'_>, path: &str, review: &mut Review) -> Vec<(String, Secret)> {
-    let entries = draft.entries_at(path);
-    for entry in entries {
-        check_header_name(&entry.key, entry.key_at, review);
-        if entry.value.text().is_some_and(|value| value.chars().any(char::is_control)) {
-            review.push(Mistake::new(entry.value.at, "this header value contains control characters", "must be one line"));
-        }
-    }
-    entries.iter().filter_map(|entry| Some((entry.key.clone(), Secret::new(entry.value.text()?)))).collect()
 }
 
 fn decode_tls(draft: &Draft<'_>, review: &mut Review) -> Option<Tls> {

@@ -3,11 +3,10 @@
 use crate::fault::{Mistake, Review};
 use crate::schema_table::{Block, Kind, Leaf, field, only_with};
 use crate::sections::Draft;
-use crate::sections::target::{SIMULATOR, decode_headers};
 use crate::tree::{Data, Node};
-use crate::validate::describe_actual;
+use crate::values::describe_actual;
 use crate::values::expect;
-use crate::values::target::url_error;
+use crate::values::target::{SIMULATOR, url_error};
 use crate::values::time::{DURATION, SPAN, duration};
 use llmscen_core::telemetry::{Scrape, TelemetrySpec};
 use llmscen_core::units::Nanos;
@@ -135,7 +134,7 @@ pub(crate) fn decode_metrics(draft: &Draft<'_>, review: &mut Review) -> Option<S
         let mistake = Mistake::new(node.at, "the metrics would be scraped more than 100 times per second", "at least 10ms");
         review.push(mistake.help("Each scrape is work for the server under test; `1s` is usual."));
     }
-    Some(Scrape { url, interval, headers: decode_headers(draft, "target.metrics.headers", review) })
+    Some(Scrape { url, interval, headers: draft.headers("target.metrics.headers", review) })
 }
 
 #[cfg(test)]

@@ -2,8 +2,9 @@
 //! its path, so that a plan does not depend on the working directory, or on being read back from a run.
 
 use crate::fault::{Mistake, Review};
+use crate::redactions::Origin;
 use crate::schema_table::Kind;
-use crate::secrets::{Origin, TextSyntax, from_env, is_hidden, write_text};
+use crate::secrets::{TextSyntax, from_env, is_hidden, write_text};
 use crate::sections::local;
 use crate::sections::scenario::SCENARIO;
 use crate::sweep::{Point, Setting};

@@ -3,7 +3,7 @@
 use crate::fault::{Mistake, Review};
 use crate::schema_table::Leaf;
 use crate::tree::{Data, Node};
-use crate::validate::describe_actual;
+use crate::values::describe_actual;
 use crate::values::time::duration;
 use crate::values::{expect_some, object_schema};
 use llmscen_core::load::Arrival;

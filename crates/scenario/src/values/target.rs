@@ -3,7 +3,7 @@
 use crate::fault::{Mistake, Review};
 use crate::schema_table::Leaf;
 use crate::suggest::{list, meant_or, nearest};
-use crate::tree::{Data, Node};
+use crate::tree::{Data, Node, Span};
 use crate::values::{expect_some, object_schema};
 use llmscen_core::outcome::FailureKind;
 use llmscen_core::target::{HttpVersion, ModelShare};
@@ -166,6 +166,22 @@ fn causes_schema() -> serde_json::Value {
     let one =
         json!({ "anyOf": [{ "type": "integer", "minimum": 300, "maximum": 599 }, { "enum": KINDS.map(FailureKind::name) }] });
     json!({ "anyOf": [one, { "type": "array", "minItems": 1, "items": one }] })
+}
+
+/// The name of the built-in server, as a URL and as a protocol.
+pub(crate) const SIMULATOR: &str = "simulator";
+
+/// The path after `simulator`, empty without one. None for other URLs.
+pub(crate) fn simulator_path(url: &str) -> Option<&str> {
+    url.strip_prefix(SIMULATOR).filter(|path| path.is_empty() || path.starts_with('/'))
+}
+
+/// Reports an invalid header name.
+pub(crate) fn check_header_name(name: &str, at: Span, review: &mut Review) {
+    let token = |b: u8| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b);
+    if name.is_empty() || !name.bytes().all(token) {
+        review.push(Mistake::new(at, format!("`{name}` is not a header name"), "has characters that HTTP does not allow"));
+    }
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@ use crate::fault::{Mistake, Review};
 use crate::schema_table::Leaf;
 use crate::suggest::{meant_or, nearest};
 use crate::tree::{Data, Node};
-use crate::validate::describe_actual;
+use crate::values::describe_actual;
 use crate::values::{expect, expect_some, object_schema};
 use llmscen_core::dataset::Wait;
 use llmscen_core::load::Warmup;

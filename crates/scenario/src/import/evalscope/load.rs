@@ -1,7 +1,7 @@
 //! The dataset and the load of `evalscope perf`, and its SLA search.
 
-use crate::import::draft::{Draft, between, per_second, seconds};
-use crate::import::{ImportError, number};
+use crate::import::draft::{Draft, between, number, per_second, seconds};
+use crate::import::flags::ImportError;
 use serde_json::{Map, Value, json};
 
 pub(super) fn load(draft: &mut Draft) -> Result<(), ImportError> {

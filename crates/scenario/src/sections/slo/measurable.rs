@@ -2,7 +2,7 @@
 
 use crate::fault::{Mistake, Review};
 use crate::render;
-use crate::sections::slo::Limit;
+use crate::sections::slo::limit::{Limit, word_span};
 use crate::suggest::list;
 use llmscen_core::check::Subject;
 use llmscen_core::metric::{Metric, Requires, Scope};
@@ -138,17 +138,6 @@ fn check_tag(limit: &Limit<'_>, case: &Case, tag: &str, value: &str, rounds: u32
         let at = word_span(limit, value, review);
         review.push(Mistake::new(at, format!("unknown {tag} `{value}`"), format!("{} has none", case_name(case))).help(exist));
     }
-}
-
-/// The span of a word in a limit, or of the whole limit where its source is escaped.
-pub(super) fn word_span(limit: &Limit<'_>, word: &str, review: &Review) -> crate::tree::Span {
-    let node = limit.node.get("expr").unwrap_or(limit.node);
-    let text = &limit.check.expr;
-    let is_edge = |c: Option<char>| c.is_none_or(|c| !c.is_ascii_alphanumeric() && c != '_');
-    let is_whole_word =
-        |start: &usize| is_edge(text[..*start].chars().next_back()) && is_edge(text[start + word.len()..].chars().next());
-    let found = text.match_indices(word).map(|(start, _)| start).find(is_whole_word);
-    found.map_or(node.at, |start| review.sources.part(node, text, start..start + word.len()))
 }
 
 /// Reports a signal that is not sampled.

@@ -1,16 +1,14 @@
 //! Relative limits: restrictions, and their values in each case.
 
-use super::measurable::word_span;
-use super::{Limit, STAGE};
 use crate::fault::{Mistake, Review};
 use crate::sections::baseline::{self, BaselineState};
 use crate::sections::reference;
+use crate::sections::slo::limit::{Limit, word_span};
 use crate::tree::{Node, Span};
 use llmscen_core::baseline::{ReferenceKind, ReferenceValue, Relative};
 use llmscen_core::check::{Check, Confidence, Subject};
 use llmscen_core::metric::{Metric, Stat};
-use llmscen_core::plan::Case;
-use llmscen_core::plan::Scalar;
+use llmscen_core::plan::{Case, STAGE};
 use llmscen_core::telemetry::TelemetrySpec;
 
 /// The inputs of relative limits.

@@ -1,8 +1,7 @@
-//! Commands and arguments of a server.
+//! Commands and their arguments.
 
 use crate::fault::{Mistake, Review};
-use crate::schema_table::{Kind, Leaf};
-use crate::source::Sources;
+use crate::schema_table::Leaf;
 use crate::tree::{Data, Entry, Node};
 use crate::values::{expect, expect_some};
 use serde_json::json;
@@ -26,56 +25,6 @@ pub(crate) static ARGUMENT: Leaf = Leaf {
         expect_some(values(node), node, "one value, a list of values, `true` or `false`", examples, review);
     },
 };
-
-/// Converts values that a program receives to the text as written: all values of `env`, and numbers in `command` and `args`
-/// that would be formatted differently.
-pub(crate) fn normalize(root: &mut Node, sources: &Sources) {
-    for (path, every) in WORDS {
-        if let Some(mut entry) = root.entry_at(path).cloned() {
-            spell(&mut entry.value, every, sources);
-            root.set(path, entry.key_at, entry.value);
-        }
-    }
-    if let Some(mut entry) = root.entry_at("matrix").cloned() {
-        spell_swept(&mut entry.value, sources);
-        root.set("matrix", entry.key_at, entry.value);
-    }
-}
-
-/// Paths of values that a program receives, and whether booleans are converted too.
-const WORDS: [(&str, bool); 4] =
-    [("target.server.command", false), ("target.server.args", false), ("target.server.env", true), ("dataset.command", false)];
-
-/// The same for values of a matrix, also in `zip`, `include` and `exclude`.
-fn spell_swept(node: &mut Node, sources: &Sources) {
-    let every = |path: &str| {
-        let own = |own: &str| path == own || path.strip_prefix(own).is_some_and(|rest| rest.starts_with('.'));
-        WORDS.iter().find(|(word, _)| own(word)).map(|(_, every)| *every)
-    };
-    match &mut node.data {
-        Data::List(items) => items.iter_mut().for_each(|item| spell_swept(item, sources)),
-        Data::Map(entries) => entries.iter_mut().for_each(|entry| match every(&entry.key) {
-            Some(every) => spell(&mut entry.value, every, sources),
-            None => spell_swept(&mut entry.value, sources),
-        }),
-        _ => {}
-    }
-}
-
-fn spell(node: &mut Node, every: bool, sources: &Sources) {
-    match &mut node.data {
-        Data::List(items) => items.iter_mut().for_each(|item| spell(item, every, sources)),
-        Data::Map(entries) => entries.iter_mut().for_each(|entry| spell(&mut entry.value, every, sources)),
-        Data::Bool(_) if !every => {}
-        _ if node.parts.is_some() => {}
-        _ => {
-            let plain = node.json().to_string();
-            if let Some(text) = sources.written(node).filter(|text| every || *text != plain) {
-                node.data = Data::Text(text);
-            }
-        }
-    }
-}
 
 fn check_command(node: &Node, review: &mut Review) {
     match &node.data {
@@ -109,19 +58,9 @@ fn word(node: &Node) -> Option<String> {
     }
 }
 
-/// How an argument's name becomes a flag: engines disagree on dashes and underscores.
-pub(super) const STYLE: Kind = Kind::Choice(
-    &[
-        ("kebab", "`tp_size` is `--tp-size`"),
-        ("snake", "`tp-size` is `--tp_size`, as in `trtllm-serve`"),
-        ("as_is", "`tp_size` is `--tp_size`, `tp-size` is `--tp-size`"),
-    ],
-    &[],
-);
-
 /// The flag and its values: `max_num_seqs: 64` is `--max-num-seqs 64`, `true` the flag alone, `false` nothing. A name with a
 /// leading dash is used unchanged; a single letter gets one dash.
-pub(super) fn argument(entry: &Entry, style: &str) -> Vec<String> {
+pub(crate) fn argument(entry: &Entry, style: &str) -> Vec<String> {
     let Some(Some(values)) = values(&entry.value) else { return Vec::new() };
     let name = &entry.key;
     let flag = match name {

@@ -1,0 +1,230 @@
+//! Flags: their declaration, and those of a command line, shown without secrets.
+
+use llmscen_core::url_secrets::hidden;
+use serde_json::Value;
+
+/// Why a command line cannot be converted.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum ImportError {
+    /// The tool has no such flag.
+    #[error("`{flag}` is not a flag of {tool}{}", .near.map(|near| format!("; did you mean `{near}`?")).unwrap_or_default())]
+    Unknown {
+        /// The tool.
+        tool: &'static str,
+        /// The flag.
+        flag: String,
+        /// A similar flag.
+        near: Option<&'static str>,
+    },
+    /// A word that belongs to no flag.
+    #[error("`{0}` does not belong to a flag; put a value with spaces in quotes")]
+    Stray(String),
+    /// A flag without its value.
+    #[error("`{0}` has no value")]
+    Bare(String),
+    /// A value that the flag does not take.
+    #[error("`{flag} {value}`: expected {expected}")]
+    Value {
+        /// The flag.
+        flag: String,
+        /// Its value.
+        value: String,
+        /// What it takes.
+        expected: &'static str,
+    },
+    /// The tool has no such command.
+    #[error("the command line has no command of {tool}; use one of {known}")]
+    Command {
+        /// The tool.
+        tool: &'static str,
+        /// Its commands.
+        known: String,
+    },
+    /// An unclosed quote.
+    #[error("the command line has an unclosed quote")]
+    Quote,
+    /// A required value is missing.
+    #[error("the command line has no {0}")]
+    Missing(&'static str),
+    /// The scenario cannot be written as YAML.
+    #[error("the scenario cannot be written: {0}")]
+    Write(String),
+}
+
+/// The values that a flag takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Takes {
+    Nothing,
+    One,
+    /// One value, which is a secret.
+    Secret,
+    /// All words up to the next flag.
+    Many,
+    /// None, `true` or `false`.
+    Switch,
+}
+
+/// Flags of a tool, separated by spaces.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct FlagGroup {
+    names: &'static str,
+    takes: Takes,
+    reason: &'static str,
+}
+
+/// Flags that are translated. The spellings of one flag are separated by `|`; translations use the first.
+pub(super) const fn translated(takes: Takes, names: &'static str) -> FlagGroup {
+    FlagGroup { names, takes, reason: "" }
+}
+
+/// Flags that have no counterpart, and why.
+pub(super) const fn dropped(takes: Takes, names: &'static str, reason: &'static str) -> FlagGroup {
+    FlagGroup { names, takes, reason }
+}
+
+impl FlagGroup {
+    /// The flags of the group. Those without a counterpart are one flag with many names.
+    pub fn flags(self) -> impl Iterator<Item = Flag> {
+        let is_split = self.reason.is_empty();
+        let names = self.names.split(move |c| is_split && c == ' ');
+        names.map(move |names| Flag { names, takes: self.takes, reason: self.reason })
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Flag {
+    pub names: &'static str,
+    pub takes: Takes,
+    /// Why it has no counterpart; empty where it is translated.
+    pub reason: &'static str,
+}
+
+impl Flag {
+    pub fn names(self) -> impl Iterator<Item = &'static str> {
+        self.names.split([' ', '|'])
+    }
+
+    /// Whether one of `flags`, which are separated by spaces, is a spelling of it.
+    pub fn is_among(self, flags: &str) -> bool {
+        self.names().any(|name| flags.split(' ').any(|flag| flag == name))
+    }
+}
+
+/// A flag as it was given.
+#[derive(Clone, Debug)]
+pub(super) struct GivenFlag {
+    pub flag: Flag,
+    /// As it was written.
+    pub written: String,
+    pub values: Vec<String>,
+    /// The keys that hold its value.
+    pub keys: Vec<String>,
+    /// What differs, or why it has no counterpart.
+    pub note: Option<String>,
+}
+
+impl GivenFlag {
+    /// The flag with its values, quoted for a shell, without secrets.
+    pub fn shown(&self) -> String {
+        let hidden = |value: &String| if self.flag.takes == Takes::Secret { "***".to_owned() } else { quote(&mask_value(value)) };
+        let written = Some(self.written.clone()).filter(|written| !written.is_empty());
+        written.into_iter().chain(self.values.iter().map(hidden)).collect::<Vec<_>>().join(" ")
+    }
+}
+
+/// A variable set in front of the command.
+#[derive(Clone, Debug)]
+pub(super) struct Variable {
+    pub name: String,
+    pub value: String,
+    /// The keys that hold it.
+    pub keys: Vec<String>,
+    pub note: Option<String>,
+}
+
+impl Variable {
+    pub fn is_secret(&self) -> bool {
+        is_secret(&self.name) || self.name.to_lowercase().ends_with("token")
+    }
+
+    /// `NAME=VALUE` without secrets.
+    pub fn shown(&self) -> String {
+        let value = if self.is_secret() { "***".to_owned() } else { quote(&mask_value(&self.value)) };
+        format!("{}={value}", self.name)
+    }
+}
+
+/// Masks secrets in `NAME=VALUE`, in a list of these, or in a JSON object.
+fn mask_value(value: &str) -> String {
+    if let Ok(json @ Value::Object(_)) = serde_json::from_str(value) {
+        return mask_secrets(json, &mut |_| "***".to_owned()).to_string();
+    }
+    if value.contains("://") {
+        return mask_url(value, "***");
+    }
+    let part = |part: &str| match part.split_once(['=', ':']) {
+        Some((name, _)) if is_secret(name) => format!("{name}=***"),
+        _ => part.to_owned(),
+    };
+    // The value of a header may contain commas.
+    match value.split_once(['=', ':']) {
+        Some((name, _)) if is_secret(name) => format!("{name}=***"),
+        _ => value.split(',').map(part).collect::<Vec<_>>().join(","),
+    }
+}
+
+/// Whether a name is that of a secret.
+pub(super) fn is_secret(name: &str) -> bool {
+    let name = name.trim().to_lowercase().replace('_', "-");
+    let words: Vec<&str> = name.split('-').collect();
+    let token = matches!(words.as_slice(), ["token"] | [.., "x" | "auth" | "access" | "api" | "bearer", "token"]);
+    token
+        || words
+            .iter()
+            .any(|word| matches!(*word, "authorization" | "auth" | "key" | "apikey" | "secret" | "cookie" | "password"))
+}
+
+/// A URL with `instead` in place of its password and secret parameters.
+pub(super) fn mask_url(url: &str, instead: &str) -> String {
+    let mut ranges = hidden(url);
+    ranges.sort_by_key(|range| range.start);
+    ranges.into_iter().rev().fold(url.to_owned(), |mut masked, range| {
+        masked.replace_range(range, instead);
+        masked
+    })
+}
+
+/// Replaces each text whose key is that of a secret; `instead` gets the key.
+pub(super) fn mask_secrets(value: Value, instead: &mut dyn FnMut(&str) -> String) -> Value {
+    match value {
+        Value::Object(fields) => {
+            let mask = |(key, value): (String, Value)| match value {
+                Value::String(_) if is_secret(&key) => (key.clone(), Value::from(instead(&key))),
+                value => (key, mask_secrets(value, instead)),
+            };
+            Value::Object(fields.into_iter().map(mask).collect())
+        }
+        Value::Array(items) => items.into_iter().map(|item| mask_secrets(item, instead)).collect(),
+        other => other,
+    }
+}
+
+/// The environment variable for a secret of this name.
+pub(super) fn variable(name: &str) -> String {
+    name.to_uppercase().chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' }).collect()
+}
+
+/// Quotes a word for a shell. Line ends are escaped, because the word is written into a comment.
+fn quote(word: &str) -> String {
+    let plain = |c: char| c.is_alphanumeric() || "-_./:=,+@%".contains(c);
+    if !word.is_empty() && word.chars().all(plain) {
+        return word.to_owned();
+    }
+    format!("'{}'", word.replace('\n', "\\n").replace('\r', "\\r").replace('\'', "'\\''"))
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct CommandLine {
+    pub variables: Vec<Variable>,
+    pub given: Vec<GivenFlag>,
+}
