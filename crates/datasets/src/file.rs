@@ -40,8 +40,8 @@ pub fn open(kind: &'static Kind, setting: &Setting<'_>, notes: &mut Vec<String>)
 pub fn open_command(kind: &'static Kind, spec: &CommandSpec, setting: &Setting<'_>) -> Result<FilePrompts, PromptError> {
     let name = setting.spec.path.clone().unwrap_or_default();
     let parser = parser(kind, setting, format!("`{name}`").into());
-    let origin = command::start(spec, &name)?;
-    open_origin(parser, origin, setting)
+    let (process, output) = command::start(spec, &name)?;
+    open_origin(parser, Origin::Printed(process, Box::new(output)), setting)
 }
 
 fn open_origin(parser: RowParser, origin: Origin, setting: &Setting<'_>) -> Result<FilePrompts, PromptError> {
