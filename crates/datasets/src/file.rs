@@ -5,6 +5,7 @@
 
 mod command;
 mod format_detection;
+mod prompts;
 mod reader;
 mod row;
 mod row_index;
@@ -15,7 +16,7 @@ mod source;
 mod tests;
 
 pub use format_detection::FormatOptions;
-pub use reader::FilePrompts;
+pub use prompts::FilePrompts;
 pub use row::{Kind, Parse, Row, RowParser, json_problem, parse_count};
 pub use source::read_text;
 
