@@ -47,7 +47,7 @@ impl Reader {
         self.changed.notify_all();
     }
 
-    /// Whether nothing reads the rows any more.
+    /// Whether the prompts were dropped.
     pub fn closed(&self) -> bool {
         self.index().closed
     }
