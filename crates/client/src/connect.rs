@@ -2,10 +2,10 @@
 
 use crate::clock::{Clock, ReadTimestamp, TimestampedTransport};
 use crate::connect::tcp::connect;
-use crate::route::{Proxy, Route};
+use crate::route::{Proxy, Route, authority, host_and_port};
 use crate::tls::client_config;
 use bytes::Bytes;
-use http::{Request, Uri, header};
+use http::{Request, header};
 use http_body_util::Empty;
 use hyper_util::rt::TokioIo;
 use llmscen_core::outcome::{Failure, FailureKind};
@@ -149,18 +149,6 @@ fn alpn_protocols(version: HttpVersion) -> Vec<Vec<u8>> {
         HttpVersion::Http2 => &[H2],
     };
     names.iter().map(|name| name.to_vec()).collect()
-}
-
-/// The host without brackets, and the port that the URI or its scheme names.
-pub fn host_and_port(uri: &Uri) -> (String, u16) {
-    let host = uri.host().unwrap_or_default().trim_start_matches('[').trim_end_matches(']');
-    let default = if uri.scheme_str() == Some("https") { 443 } else { 80 };
-    (host.to_owned(), uri.port_u16().unwrap_or(default))
-}
-
-/// `HOST:PORT`, with an IPv6 address in brackets.
-pub(super) fn authority(host: &str, port: u16) -> String {
-    if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
 }
 
 async fn handshake<T: Transport>(tls: &Arc<ClientConfig>, host: &str, port: u16, socket: T) -> Result<TlsStream<T>, Failure> {

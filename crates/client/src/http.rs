@@ -12,7 +12,7 @@ use crate::pool::Pool;
 use crate::redact::target_redactor;
 use crate::retry::RequestPolicy;
 use crate::route::Route;
-use crate::stalls::{Overrun, Stalls, overrun};
+use crate::stalls::{Stalls, overrun, timeout_failure};
 use bytes::Bytes;
 use http::header::{ACCEPT_ENCODING, CONTENT_TYPE};
 use http::uri::PathAndQuery;
@@ -283,14 +283,6 @@ pub fn call_deadline(
             () = client_cancels => Failure::new(FailureKind::Abandoned, "cancelled by `request.cancel.after`"),
             overrun = overrun(stalls, limit, || began) => timeout_failure(overrun, FailureKind::TimeoutTotal, &format!("not done within {limit:?}")),
         }
-    }
-}
-
-/// The failure of a wait that exceeded its limit: `kind`, unless the worker itself stalled.
-pub(super) fn timeout_failure(overrun: Overrun, kind: FailureKind, why: &str) -> Failure {
-    match overrun {
-        Overrun::Server => Failure::new(kind, why),
-        Overrun::Tool => Failure::new(FailureKind::ToolStall, format!("{why}, while the load generator stalled repeatedly")),
     }
 }
 

@@ -8,10 +8,9 @@
 
 use crate::connect::{Dialer, HTTP2_REMEDY, OpenConnection};
 use crate::counters::LiveCounters;
-use crate::http::timeout_failure;
 use crate::http1::{Connection, ReadBuffer};
 use crate::pool::lease::{Carrier, Http2Driver, SharedConnection};
-use crate::stalls::{Overrun, overrun};
+use crate::stalls::{Overrun, overrun, timeout_failure};
 pub use lease::{ExchangeError, Lease, STREAMS};
 use llmscen_core::outcome::{Failure, FailureKind};
 use llmscen_core::target::Pool as Policy;
@@ -57,7 +56,7 @@ struct PoolState {
     /// Connections opened so far.
     opened: Cell<u64>,
     /// A connection was opened, has a free stream, or failed.
-    changed: Notify,
+    changed: Rc<Notify>,
 }
 
 /// Increments a count while it exists.
@@ -101,7 +100,7 @@ impl Pool {
             waiting: Cell::new(0),
             expected_streams: Cell::new(STREAMS),
             opened: Cell::new(0),
-            changed: Notify::new(),
+            changed: Rc::default(),
         };
         Pool {
             idle: RefCell::default(),
@@ -218,7 +217,7 @@ impl Pool {
         let is_new_enough = |connection: &&Rc<SharedConnection>| since.is_none_or(|since| connection.number >= since);
         let mut candidates = shared.iter().filter(is_new_enough);
         if let Some(connection) = candidates.find(|connection| connection.streams.get() < connection.driver.limit()) {
-            return Some(Lease::http2(connection, &self.state, true));
+            return Some(Lease::http2(connection, &self.state.changed, true));
         }
         if since.is_some() {
             return None;
@@ -252,7 +251,7 @@ impl Pool {
         };
         let connection = SharedConnection::start(open, number, on_settings).await;
         let connection = connection.map_err(|error| Failure::new(FailureKind::Connect, error.to_string()).at("connecting"))?;
-        Ok(Lease::http2(&Rc::new(connection), &self.state, false))
+        Ok(Lease::http2(&Rc::new(connection), &self.state.changed, false))
     }
 
     /// Starts to open `count` connections, if requests use connections alone and these are kept. Failures are not reported

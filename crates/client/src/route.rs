@@ -1,7 +1,6 @@
 //! The route to a target (URL, certificates, proxy), resolved once and shared by all workers.
 
 use crate::ClientError;
-use crate::connect::{authority, host_and_port};
 use crate::tls::client_config;
 use http::{HeaderValue, Uri};
 use hyper_util::client::proxy::matcher::Matcher;
@@ -75,6 +74,18 @@ fn parse(url: &str) -> Result<Uri, ClientError> {
     }
 }
 
+/// The host without brackets, and the port that the URI or its scheme names.
+pub fn host_and_port(uri: &Uri) -> (String, u16) {
+    let host = uri.host().unwrap_or_default().trim_start_matches('[').trim_end_matches(']');
+    let default = if uri.scheme_str() == Some("https") { 443 } else { 80 };
+    (host.to_owned(), uri.port_u16().unwrap_or(default))
+}
+
+/// `HOST:PORT`, with an IPv6 address in brackets.
+pub(super) fn authority(host: &str, port: u16) -> String {
+    if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
+}
+
 /// The proxy for one target.
 #[derive(Clone, Debug)]
 pub struct Proxy {
@@ -131,6 +142,14 @@ mod tests {
             let error = Route::new(url, &Tls::default(), &BTreeMap::new()).unwrap_err().to_string();
             assert!(error.contains(url), "{error}");
         }
+    }
+
+    #[test]
+    fn ports_follow_the_scheme() {
+        let parsed = |text: &str| host_and_port(&text.parse().unwrap());
+        assert_eq!(parsed("http://a/x"), ("a".into(), 80));
+        assert_eq!(parsed("https://a/x"), ("a".into(), 443));
+        assert_eq!(parsed("http://[::1]:8000/x"), ("::1".into(), 8000));
     }
 
     fn proxy(target: &str, env: &[(&str, &str)]) -> Option<String> {

@@ -3,6 +3,7 @@
 //! A timeout that fires after a stall is no evidence about the server: its bytes may be in the kernel, and a request that was
 //! sent late had less time than its limit. So stalls extend the limit.
 
+use llmscen_core::outcome::{Failure, FailureKind};
 use std::collections::VecDeque;
 use std::pin::pin;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -132,6 +133,14 @@ impl StallAwareLimit {
         }
         self.extended += 1;
         if self.extended > MAX_EXTENSIONS { Err(Overrun::Tool) } else { Ok(remaining) }
+    }
+}
+
+/// The failure of a wait that exceeded its limit: `kind`, unless the worker itself stalled.
+pub(super) fn timeout_failure(overrun: Overrun, kind: FailureKind, why: &str) -> Failure {
+    match overrun {
+        Overrun::Server => Failure::new(kind, why),
+        Overrun::Tool => Failure::new(FailureKind::ToolStall, format!("{why}, while the load generator stalled repeatedly")),
     }
 }
 

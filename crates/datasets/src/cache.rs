@@ -5,15 +5,13 @@
 //! must have the same digest, so a dataset stays the same as long as its digest file exists.
 
 use super::Progress;
-use super::fetch::{self, FetchError, Problem, Purpose};
+use super::fetch::{self, FetchError, Problem, Purpose, hex};
 use sha2::{Digest, Sha256};
 use std::fs::File;
 use std::path::{Path, PathBuf};
 
 /// The default hub.
 pub const DEFAULT_HUB: &str = "https://www.modelscope.cn/datasets";
-/// The environment variable of the hub.
-pub const HUB_VARIABLE: &str = "LLMSCEN_HUB";
 
 /// The folder of downloads, and the hub.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -136,11 +134,6 @@ fn replace(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
 
 fn sha256(bytes: &[u8]) -> String {
     hex(&Sha256::digest(bytes))
-}
-
-/// Hexadecimal digits of bytes.
-pub fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 #[cfg(test)]

@@ -1,7 +1,6 @@
 //! Downloads from a hub.
 
 use super::Progress;
-use super::cache::{HUB_VARIABLE, hex};
 use reqwest::{Client, Response, Url, header, redirect};
 use sha2::{Digest, Sha256};
 use std::error::Error;
@@ -11,6 +10,8 @@ use std::path::PathBuf;
 use std::sync::mpsc;
 use std::time::Duration;
 
+/// The environment variable of the hub.
+pub const HUB_VARIABLE: &str = "LLMSCEN_HUB";
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// Longest time without data.
 const READ_TIMEOUT: Duration = Duration::from_secs(30);
@@ -210,6 +211,11 @@ fn innermost(error: &dyn Error) -> String {
         inner = source;
     }
     inner.to_string()
+}
+
+/// Hexadecimal digits of bytes.
+pub fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 #[cfg(test)]

@@ -5,6 +5,7 @@
 
 mod command;
 mod format_detection;
+mod prompts;
 mod reader;
 mod row;
 mod row_index;
@@ -15,7 +16,7 @@ mod source;
 mod tests;
 
 pub use format_detection::FormatOptions;
-pub use reader::FilePrompts;
+pub use prompts::FilePrompts;
 pub use row::{Kind, Parse, Row, RowParser, json_problem, parse_count};
 pub use source::read_text;
 
@@ -40,8 +41,8 @@ pub fn open(kind: &'static Kind, setting: &Setting<'_>, notes: &mut Vec<String>)
 pub fn open_command(kind: &'static Kind, spec: &CommandSpec, setting: &Setting<'_>) -> Result<FilePrompts, PromptError> {
     let name = setting.spec.path.clone().unwrap_or_default();
     let parser = parser(kind, setting, format!("`{name}`").into());
-    let origin = command::start(spec, &name)?;
-    open_origin(parser, origin, setting)
+    let (process, output) = command::start(spec, &name)?;
+    open_origin(parser, Origin::Printed(process, Box::new(output)), setting)
 }
 
 fn open_origin(parser: RowParser, origin: Origin, setting: &Setting<'_>) -> Result<FilePrompts, PromptError> {

@@ -27,9 +27,9 @@ pub mod token;
 mod trace;
 mod transforms;
 
-pub use cache::{CacheDir, DEFAULT_HUB, HUB_VARIABLE};
+pub use cache::{CacheDir, DEFAULT_HUB};
 pub use error::PromptError;
-pub use fetch::FetchError;
+pub use fetch::{FetchError, HUB_VARIABLE};
 pub use message::tokens_of;
 pub use model_hub::model as hub_model;
 pub use trace::{Log, read_log as trace_log};

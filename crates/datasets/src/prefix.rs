@@ -7,8 +7,7 @@
 
 use super::error::PromptError;
 use super::message::prompt_slot;
-use super::random::GENERATORS;
-use super::synthetic::{Lengths, SharedPrefix};
+use super::synthetic::{GENERATORS, Lengths, SharedPrefix};
 use super::{Prompts, Setting};
 use crate::token::{Slot, TokenError, Tokenizer};
 use llmscen_core::dataset::{OnExhausted, Order};

@@ -5,7 +5,7 @@
 
 use super::error::PromptError;
 use super::message::prompt_slot;
-use super::synthetic::{Lengths, SharedPrefix};
+use super::synthetic::{GENERATORS, Lengths, SharedPrefix};
 use super::{Prompts, Setting};
 use crate::token::{Slot, Tokenizer};
 use llmscen_core::dataset::{Prompt, Session};
@@ -15,9 +15,6 @@ use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 use std::borrow::Cow;
 use std::sync::Arc;
-
-/// Random generators that are tried per prompt, because some lengths are hard to reach with some vocabularies.
-pub const GENERATORS: u64 = 4;
 
 struct Random {
     lengths: Lengths,

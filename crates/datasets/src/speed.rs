@@ -6,7 +6,7 @@
 
 use super::error::PromptError;
 use super::message::prompt_slot;
-use super::random::GENERATORS;
+use super::synthetic::GENERATORS;
 use super::{Prompts, Setting};
 use crate::token::{Slot, Text, TokenError, Tokenizer};
 use llmscen_core::dataset::{Prompt, Session};

@@ -2,7 +2,6 @@
 
 use super::Setting;
 use super::error::PromptError;
-use super::random::GENERATORS;
 use crate::token::{Slot, TokenError, Tokenizer};
 use llmscen_core::request::Quantity;
 use llmscen_core::request::sample_length;
@@ -11,6 +10,8 @@ use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use serde_json::Map;
 
+/// Random generators that are tried per prompt, because some lengths are hard to reach with some vocabularies.
+pub const GENERATORS: u64 = 4;
 /// Draws of a length outside the bounds before the nearest bound is used, and draws that are tried for the note.
 const REDRAWS: usize = 1000;
 

@@ -1,7 +1,6 @@
-//! The input and output of a local model.
+//! A local model as its host sees it: its functions, its input and its output.
 
 use crate::error::LocalError;
-use crate::host::BatchModel;
 use llmscen_core::units::Nanos;
 use llmscen_datasets::token::text_of;
 use serde_json::Value;
@@ -90,6 +89,48 @@ pub struct BatchOutput {
     pub steps: Vec<Nanos>,
     /// Padded length of the prompts.
     pub padded_to: u64,
+}
+
+/// A model that computes batches.
+pub trait BatchModel {
+    /// The tokens of a rendered chat template, without special tokens.
+    ///
+    /// # Errors
+    /// The tokenizer rejects the text.
+    fn tokens(&self, text: &str) -> Result<Vec<u32>, LocalError>;
+
+    /// The tokens of a plain text, with the special tokens of the model.
+    ///
+    /// # Errors
+    /// The tokenizer rejects the text.
+    fn plain_tokens(&self, text: &str) -> Result<Vec<u32>, LocalError>;
+
+    /// A conversation rendered with the chat template of the model; None where it has none.
+    ///
+    /// # Errors
+    /// The template rejects the messages.
+    fn chat(&self, messages: &Value) -> Result<Option<String>, LocalError>;
+
+    /// Limit of the tokens of a prompt with its reply.
+    fn limit(&self) -> u64;
+
+    /// Size of the vocabulary.
+    fn vocabulary(&self) -> usize;
+
+    /// Computes a batch to its end. `clock` is read after the device has finished. `alive` is called for each row before each step;
+    /// false cancels the row. If all rows are cancelled, a step or the prefill may stop early.
+    ///
+    /// # Errors
+    /// The device failed.
+    fn work(
+        &mut self,
+        params: &[GenerationParams],
+        clock: &dyn Fn() -> Nanos,
+        alive: &(dyn Fn(usize) -> bool + Sync),
+    ) -> Result<BatchOutput, LocalError>;
+
+    /// Used memory of the device in bytes; None on the CPU, or where it is unknown.
+    fn device_memory(&self) -> Option<u64>;
 }
 
 /// A parsed request body.

@@ -7,12 +7,11 @@
 //! ```
 
 use crate::error::LocalError;
-use crate::generation_params::{BatchOutput, Ended, GenerationParams, GenerationRequest, LOGITS_AT_ONCE, RowOutput};
+use crate::generation_params::{BatchModel, BatchOutput, Ended, GenerationParams, GenerationRequest, LOGITS_AT_ONCE, RowOutput};
 use llmscen_client::clock::Clock;
 use llmscen_core::local::{Batch, Loaded};
 use llmscen_core::outcome::{Failure, FailureKind};
 use llmscen_core::units::Nanos;
-use serde_json::Value;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -46,84 +45,6 @@ impl Resident {
         let anew = (self.anew)();
         let done = work();
         (done, if anew { (self.peak)() } else { (self.now)() })
-    }
-}
-
-/// A model that computes batches.
-pub trait BatchModel {
-    /// The tokens of a rendered chat template, without special tokens.
-    ///
-    /// # Errors
-    /// The tokenizer rejects the text.
-    fn tokens(&self, text: &str) -> Result<Vec<u32>, LocalError>;
-
-    /// The tokens of a plain text, with the special tokens of the model.
-    ///
-    /// # Errors
-    /// The tokenizer rejects the text.
-    fn plain_tokens(&self, text: &str) -> Result<Vec<u32>, LocalError>;
-
-    /// A conversation rendered with the chat template of the model; None where it has none.
-    ///
-    /// # Errors
-    /// The template rejects the messages.
-    fn chat(&self, messages: &Value) -> Result<Option<String>, LocalError>;
-
-    /// Limit of the tokens of a prompt with its reply.
-    fn limit(&self) -> u64;
-
-    /// Size of the vocabulary.
-    fn vocabulary(&self) -> usize;
-
-    /// Computes a batch to its end. `clock` is read after the device has finished. `alive` is called for each row before each step;
-    /// false cancels the row. If all rows are cancelled, a step or the prefill may stop early.
-    ///
-    /// # Errors
-    /// The device failed.
-    fn work(
-        &mut self,
-        params: &[GenerationParams],
-        clock: &dyn Fn() -> Nanos,
-        alive: &(dyn Fn(usize) -> bool + Sync),
-    ) -> Result<BatchOutput, LocalError>;
-
-    /// Used memory of the device in bytes; None on the CPU, or where it is unknown.
-    fn device_memory(&self) -> Option<u64>;
-}
-
-#[cfg(feature = "local")]
-impl BatchModel for crate::model::Model {
-    fn tokens(&self, text: &str) -> Result<Vec<u32>, LocalError> {
-        self.encode(text, false)
-    }
-
-    fn plain_tokens(&self, text: &str) -> Result<Vec<u32>, LocalError> {
-        self.encode(text, true)
-    }
-
-    fn chat(&self, messages: &Value) -> Result<Option<String>, LocalError> {
-        self.chat(messages)
-    }
-
-    fn limit(&self) -> u64 {
-        self.limit()
-    }
-
-    fn vocabulary(&self) -> usize {
-        self.vocabulary()
-    }
-
-    fn work(
-        &mut self,
-        params: &[GenerationParams],
-        clock: &dyn Fn() -> Nanos,
-        alive: &(dyn Fn(usize) -> bool + Sync),
-    ) -> Result<BatchOutput, LocalError> {
-        self.work(params, clock, alive)
-    }
-
-    fn device_memory(&self) -> Option<u64> {
-        self.device_memory()
     }
 }
 

@@ -13,7 +13,7 @@ mod work;
 pub use load::check;
 
 use crate::error::LocalError;
-use crate::generation_params::{BatchOutput, GenerationParams};
+use crate::generation_params::{BatchModel, BatchOutput, GenerationParams};
 use llmscen_core::local::{Loaded, Local};
 use llmscen_core::seed::Seed;
 use llmscen_core::units::Nanos;
@@ -21,6 +21,7 @@ use llmscen_datasets::token::{TokenError, Tokenizer};
 use network::{Cache, Network};
 use rayon::ThreadPool;
 use rope::Rope;
+use serde_json::Value;
 use work::{Batch, Row};
 
 /// Tokens for which the cache is allocated at first, where rows may end early.
@@ -77,7 +78,7 @@ impl Model {
     ///
     /// # Errors
     /// The template rejects the messages.
-    pub fn chat(&self, messages: &serde_json::Value) -> Result<Option<String>, LocalError> {
+    pub fn chat(&self, messages: &Value) -> Result<Option<String>, LocalError> {
         if self.tokenizer.chat_template().is_none() {
             return Ok(None);
         }
@@ -193,6 +194,41 @@ impl Model {
             self.cache = Some(Cache::new(self.network.width(), params.len(), room, *dtype, device)?);
         }
         Ok(columns)
+    }
+}
+
+impl BatchModel for Model {
+    fn tokens(&self, text: &str) -> Result<Vec<u32>, LocalError> {
+        self.encode(text, false)
+    }
+
+    fn plain_tokens(&self, text: &str) -> Result<Vec<u32>, LocalError> {
+        self.encode(text, true)
+    }
+
+    fn chat(&self, messages: &Value) -> Result<Option<String>, LocalError> {
+        self.chat(messages)
+    }
+
+    fn limit(&self) -> u64 {
+        self.limit()
+    }
+
+    fn vocabulary(&self) -> usize {
+        self.vocabulary()
+    }
+
+    fn work(
+        &mut self,
+        params: &[GenerationParams],
+        clock: &dyn Fn() -> Nanos,
+        alive: &(dyn Fn(usize) -> bool + Sync),
+    ) -> Result<BatchOutput, LocalError> {
+        self.work(params, clock, alive)
+    }
+
+    fn device_memory(&self) -> Option<u64> {
+        self.device_memory()
     }
 }
 

@@ -3,14 +3,6 @@ use rustls::pki_types::UnixTime;
 use std::time::Instant;
 use tokio::net::TcpListener;
 
-#[test]
-fn ports_follow_the_scheme() {
-    let parsed = |text: &str| host_and_port(&text.parse().unwrap());
-    assert_eq!(parsed("http://a/x"), ("a".into(), 80));
-    assert_eq!(parsed("https://a/x"), ("a".into(), 443));
-    assert_eq!(parsed("http://[::1]:8000/x"), ("::1".into(), 8000));
-}
-
 #[tokio::test]
 async fn a_server_without_tls_is_distinguished_from_a_bad_certificate() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();

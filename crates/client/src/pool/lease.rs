@@ -3,7 +3,6 @@
 use crate::clock::ReadTimestamp;
 use crate::connect::{OpenConnection, Transport};
 use crate::http1::{Connection, Http1Error, ReadStatus};
-use crate::pool::PoolState;
 use bytes::Bytes;
 use http::{Request, Response, Version};
 use http_body_util::{BodyExt, Full};
@@ -17,6 +16,7 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::task::Poll;
 use thiserror::Error;
+use tokio::sync::Notify;
 
 /// The right to send one request on a connection.
 pub struct Lease {
@@ -50,20 +50,21 @@ pub enum ExchangeError {
 /// A stream of a shared connection; released when dropped.
 pub(super) struct StreamSlot {
     pub connection: Rc<SharedConnection>,
-    state: Rc<PoolState>,
+    /// Notified when the stream is released or the settings of the server arrive.
+    changed: Rc<Notify>,
 }
 
 impl Drop for StreamSlot {
     fn drop(&mut self) {
         self.connection.streams.set(self.connection.streams.get().saturating_sub(1));
-        self.state.changed.notify_waiters();
+        self.changed.notify_waiters();
     }
 }
 
 impl Lease {
-    pub(super) fn http2(connection: &Rc<SharedConnection>, state: &Rc<PoolState>, reused: bool) -> Lease {
+    pub(super) fn http2(connection: &Rc<SharedConnection>, changed: &Rc<Notify>, reused: bool) -> Lease {
         connection.streams.set(connection.streams.get() + 1);
-        let slot = StreamSlot { connection: connection.clone(), state: state.clone() };
+        let slot = StreamSlot { connection: connection.clone(), changed: changed.clone() };
         Lease {
             carrier: Carrier::Http2 { sender: connection.sender.clone(), slot, body: None },
             socket_read: connection.socket_read.clone(),
@@ -95,11 +96,11 @@ impl Lease {
 
     /// Waits until the server has confirmed the version or the connection has ended; whether it was confirmed.
     pub(super) async fn confirm_version(&self) -> bool {
-        let Carrier::Http2 { slot: StreamSlot { connection, state }, .. } = &self.carrier else {
+        let Carrier::Http2 { slot: StreamSlot { connection, changed }, .. } = &self.carrier else {
             return true;
         };
         loop {
-            let change = state.changed.notified();
+            let change = changed.notified();
             if connection.driver.has_settings() || connection.is_closed() {
                 return connection.driver.has_settings();
             }

@@ -1,6 +1,5 @@
 //! Rows that a command prints: its process and its output.
 
-use super::source::Origin;
 use crate::error::PromptError;
 use llmscen_core::dataset::CommandSpec;
 use rustix::process::{Pid, Signal, kill_process_group};
@@ -42,8 +41,8 @@ impl Process {
     }
 }
 
-/// Starts a command. `name` is its name in errors.
-pub fn start(spec: &CommandSpec, name: &str) -> Result<Origin, PromptError> {
+/// Starts a command; returns its process and its output. `name` is its name in errors.
+pub fn start(spec: &CommandSpec, name: &str) -> Result<(Arc<Process>, Output), PromptError> {
     let start_error = |source: io::Error| PromptError::NoCommand { command: name.to_owned(), cwd: spec.cwd.clone(), source };
     let (program, arguments) = spec.argv.split_first().ok_or_else(|| start_error(io::ErrorKind::InvalidInput.into()))?;
     let errors = tempfile::tempfile().map_err(start_error)?;
@@ -56,11 +55,11 @@ pub fn start(spec: &CommandSpec, name: &str) -> Result<Origin, PromptError> {
     let (Some(group), Some(stdout)) = (group, child.stdout.take()) else { return Err(start_error(io::ErrorKind::Other.into())) };
     let process = Arc::new(Process { group, ended: AtomicBool::new(false) });
     let output = Output { child, stdout, errors, process: process.clone(), spec: spec.clone(), name: name.to_owned() };
-    Ok(Origin::Printed(process, Box::new(output)))
+    Ok((process, output))
 }
 
 /// The output of a command. The end of the stream is an error if the command failed.
-struct Output {
+pub struct Output {
     child: Child,
     stdout: ChildStdout,
     errors: File,

@@ -5,7 +5,7 @@
 
 use crate::error::PromptError;
 use crate::message::prompt_slot;
-use crate::random::GENERATORS;
+use crate::synthetic::GENERATORS;
 use crate::token::{Slot, TokenError, Tokenizer};
 use llmscen_core::seed::Seed;
 use rand::SeedableRng;

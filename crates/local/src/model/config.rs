@@ -1,7 +1,6 @@
 //! The configuration of a model.
 
 use crate::error::LocalError;
-use crate::model::rope::Scaling;
 use serde_json::{Map, Value};
 use std::path::{Path, PathBuf};
 
@@ -17,6 +16,30 @@ pub struct Bias {
     pub out: bool,
     /// The feed-forward network.
     pub mlp: bool,
+}
+
+/// The scaling of the rotary frequencies for a longer context.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Scaling {
+    None,
+    /// All frequencies are divided.
+    Linear {
+        /// Divisor.
+        factor: f64,
+    },
+    /// As in Llama 3.1: long waves are divided, short ones unchanged, those between are interpolated.
+    Llama3 {
+        /// Divisor of long waves.
+        factor: f64,
+        /// Waves longer than `original / low` are long.
+        low: f64,
+        /// Waves shorter than `original / high` are short.
+        high: f64,
+        /// Original context length.
+        original: f64,
+    },
+    /// A divisor per frequency, from a GGUF file.
+    PerFrequency(Vec<f32>),
 }
 
 /// A decoder of the Llama family.

@@ -1,10 +1,9 @@
 //! GGUF files: configuration, tokenizer and weights.
 
 use crate::error::LocalError;
-use crate::model::config::{Bias, Config, family, scaling_reason, window_reason};
+use crate::model::config::{Bias, Config, Scaling, family, scaling_reason, window_reason};
 use crate::model::first_line;
 use crate::model::linear::{Matrix, QuantizedMatrix};
-use crate::model::rope::Scaling;
 use crate::model::weights::{LoadTally, Weights, timed};
 use candle_core::quantized::gguf_file::{Content, Value};
 use candle_core::quantized::{GgmlDType, QTensor};

@@ -1,31 +1,7 @@
 //! Rotary positions (Su et al. 2021, "RoFormer").
 
-use crate::model::config::Config;
+use crate::model::config::{Config, Scaling};
 use candle_core::{Device, Result, Tensor};
-
-/// The scaling of the frequencies for a longer context.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Scaling {
-    None,
-    /// All frequencies are divided.
-    Linear {
-        /// Divisor.
-        factor: f64,
-    },
-    /// As in Llama 3.1: long waves are divided, short ones unchanged, those between are interpolated.
-    Llama3 {
-        /// Divisor of long waves.
-        factor: f64,
-        /// Waves longer than `original / low` are long.
-        low: f64,
-        /// Waves shorter than `original / high` are short.
-        high: f64,
-        /// Original context length.
-        original: f64,
-    },
-    /// A divisor per frequency, from a GGUF file.
-    PerFrequency(Vec<f32>),
-}
 
 /// Table of the cosines and sines of positions.
 #[derive(Debug)]

@@ -1,6 +1,7 @@
 //! Rows before the file has been read, whatever the threads do.
 
 use super::super::Kind;
+use super::super::reader::process_in_threads;
 use super::super::source::Origin;
 use super::*;
 use crate::rows::OPENQA;
@@ -9,7 +10,7 @@ use crate::token::Tokenizer;
 use llmscen_core::dataset::{DatasetSpec, Source};
 use std::io::{self, Read};
 use std::path::PathBuf;
-use std::sync::mpsc;
+use std::sync::{Mutex, OnceLock, mpsc};
 
 /// A source that gives what it is sent, and ends when the sender is dropped.
 struct Pipe {
