@@ -19,7 +19,7 @@ mod limit;
 
 use crate::check::cursor::{CheckError, Cursor};
 use crate::suggest::{list, meant_or, nearest};
-use llmscen_core::baseline::Against;
+use llmscen_core::baseline::ReferenceKind;
 use llmscen_core::check::{Op, RequestLimit, Subject};
 use llmscen_core::metric::{Metric, Scope, Stat};
 use llmscen_core::signal::{Form, Signal};

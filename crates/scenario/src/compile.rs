@@ -136,7 +136,7 @@ fn plan(Resolved { root }: &Resolved, env: &BTreeMap<String, String>, review: &m
 /// Warns if the baseline was recorded with other targets, requests, data or loads.
 fn compare_baseline(state: &BaselineState, resolved: &str, review: &mut Review) {
     let BaselineState::Loaded(baseline, at) = state else { return };
-    if let Some(difference) = baseline.other_plan(&settings(resolved)) {
+    if let Some(difference) = baseline.describe_plan_differences(&settings(resolved)) {
         review.warn(*at, format!("the baseline was recorded with a different scenario: {difference}"));
     }
 }

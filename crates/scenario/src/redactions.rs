@@ -7,8 +7,8 @@ use crate::tree::{Node, Part, last_segment};
 use crate::values::command::command;
 use llmscen_core::plan::Plan;
 use llmscen_core::redact::is_distinct;
-use llmscen_core::target::{Place, Secret};
-use llmscen_core::url_secrets::{hidden, in_url, is_secret_name, is_url, shown};
+use llmscen_core::target::{TargetLocation, Secret};
+use llmscen_core::url_secrets::{secret_ranges, secrets_in_url, is_secret_name, is_url, redact_url};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The use of a value, which decides whether it may be a secret.
@@ -71,9 +71,9 @@ pub(crate) fn secrets(root: &Node, plan: &Plan, env: &BTreeMap<String, String>) 
     found.shown.extend(models.into_iter().map(str::to_owned));
     // A preset may add a URL.
     let pages = plan.cases.iter().filter_map(|case| case.target.metrics.as_ref().map(|page| page.url.as_str()));
-    let urls = plan.cases.iter().filter_map(|case| match &case.target.place {
-        Place::Url(url) => Some(url.as_str()),
-        Place::Simulator { .. } | Place::Local(_) => None,
+    let urls = plan.cases.iter().filter_map(|case| match &case.target.location {
+        TargetLocation::Url(url) => Some(url.as_str()),
+        TargetLocation::Simulator { .. } | TargetLocation::Local(_) => None,
     });
     pages.chain(urls).for_each(|url| found.url(url));
     let Found { certain, likely, shown } = found;
@@ -151,15 +151,15 @@ impl Found {
     }
 
     fn url(&mut self, url: &str) {
-        let all = hidden(url).into_iter().map(|range| (range.start, &url[range]));
+        let all = secret_ranges(url).into_iter().map(|range| (range.start, &url[range]));
         let query = url.find('?').unwrap_or(url.len());
         for (start, value) in all {
             let name = url[..start].rsplit(['?', '&']).next().unwrap_or_default();
             let certain = start < query || is_secret_name(name.trim_end_matches('='));
             if certain { &mut self.certain } else { &mut self.likely }.insert(value.to_owned());
         }
-        self.certain.extend(in_url(url).into_iter().filter(|secret| !url.contains(secret.as_str())));
-        self.shown.push(shown(url));
+        self.certain.extend(secrets_in_url(url).into_iter().filter(|secret| !url.contains(secret.as_str())));
+        self.shown.push(redact_url(url));
     }
 }
 
@@ -173,7 +173,7 @@ mod tests {
         let text = format!("version: 1\nname: chat-team-blue\nload: {{concurrency: 1, requests: 1}}\n{sections}");
         let loaded = load_with(&text, env, &[]);
         let plan = loaded.unwrap_or_else(|faults| panic!("{}", faults.render(false, 120))).plan;
-        assert!(plan.cases.iter().all(|case| case.target.of_scenario == plan.secrets));
+        assert!(plan.cases.iter().all(|case| case.target.scenario_secrets == plan.secrets));
         plan.secrets.iter().map(|secret| secret.expose().to_owned()).collect()
     }
 

@@ -1,7 +1,7 @@
 //! Whether a text is a secret, and what is written in its place.
 
 use crate::tree::{Data, Node, Part};
-use llmscen_core::url_secrets::{is_secret_name, is_veiled};
+use llmscen_core::url_secrets::{is_secret_name, needs_placeholder};
 
 /// The syntax of a text, which decides the meaning of braces.
 #[derive(Clone, Copy, PartialEq)]

@@ -3,7 +3,7 @@
 use crate::check::cursor::{CheckError, Cursor};
 use crate::suggest::{meant_or, nearest};
 use crate::values::number::{SIZE_UNITS, factor, percent};
-use llmscen_core::baseline::Against;
+use llmscen_core::baseline::ReferenceKind;
 use llmscen_core::check::Op;
 use llmscen_core::units::{Unit, to_percent};
 use std::ops::Range;
@@ -158,22 +158,22 @@ fn example_value(number: &str, unit: Unit) -> String {
     }
 }
 
-const WORDS: [Against; 2] = [Against::Baseline, Against::Reference];
+const WORDS: [ReferenceKind; 2] = [ReferenceKind::Baseline, ReferenceKind::Reference];
 const FORM: &str = "Write for example `1.10 * baseline`, `0.95 * reference`, or `baseline` alone.";
 
-fn parse_against(word: &str) -> Option<Against> {
+fn parse_against(word: &str) -> Option<ReferenceKind> {
     WORDS.into_iter().find(|against| against.name() == word)
 }
 
 /// A parsed `1.10 * baseline`.
 struct Multiple {
-    to: Against,
+    to: ReferenceKind,
     factor: f64,
     at: Range<usize>,
 }
 
 /// Parses `1.10 * baseline`. Where there is none, the cursor stays.
-pub(super) fn parse_multiple(cursor: &mut Cursor<'_>, op: Op) -> Result<Option<(Against, f64)>, CheckError> {
+pub(super) fn parse_multiple(cursor: &mut Cursor<'_>, op: Op) -> Result<Option<(ReferenceKind, f64)>, CheckError> {
     let start = *cursor;
     let (number, number_at) = cursor.number();
     let (unit, unit_at) = cursor.unit();

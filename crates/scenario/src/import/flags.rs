@@ -1,6 +1,6 @@
 //! Flags: their declaration, and those of a command line, shown without secrets.
 
-use llmscen_core::url_secrets::hidden;
+use llmscen_core::url_secrets::secret_ranges;
 use serde_json::Value;
 
 /// Why a command line cannot be converted.
@@ -186,7 +186,7 @@ pub(super) fn is_secret(name: &str) -> bool {
 
 /// A URL with `instead` in place of its password and secret parameters.
 pub(super) fn mask_url(url: &str, instead: &str) -> String {
-    let mut ranges = hidden(url);
+    let mut ranges = secret_ranges(url);
     ranges.sort_by_key(|range| range.start);
     ranges.into_iter().rev().fold(url.to_owned(), |mut masked, range| {
         masked.replace_range(range, instead);

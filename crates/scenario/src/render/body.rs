@@ -2,7 +2,7 @@
 
 use crate::render::speech::Dialog;
 use crate::render::values::{self, Leaf};
-use llmscen_core::prompt::Prompt;
+use llmscen_core::dataset::Prompt;
 use minijinja::Value as Jinja;
 use minijinja::value::Serde;
 use serde_json::{Map, Value, json};

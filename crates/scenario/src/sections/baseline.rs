@@ -6,7 +6,7 @@ use crate::schema_table::Leaf;
 use crate::suggest::{list, nearest};
 use crate::tree::{Data, Node, Span};
 use crate::values::{expect, object_schema};
-use llmscen_core::baseline::{BASELINE_SCHEMA, Baseline, BaselineCase, Figure, Known, LEVELS, SINGLE_SCHEMA, SPREAD, Spread};
+use llmscen_core::baseline::{BASELINE_SCHEMA, Baseline, BaselineCase, Figure, ReferenceValue, LEVELS, SINGLE_SCHEMA, MIN_RUNS_FOR_SPREAD, Spread};
 use llmscen_core::check::{Check, Confidence, Subject};
 use llmscen_core::metric::Metric;
 use llmscen_core::plan::Labels;

@@ -191,7 +191,7 @@ pub(crate) fn decode(draft: &Draft<'_>, review: &mut Review) -> Option<Target> {
     })
 }
 
-fn decode_place(draft: &Draft<'_>, api: Api, review: &mut Review) -> Option<Place> {
+fn decode_place(draft: &Draft<'_>, api: Api, review: &mut Review) -> Option<TargetLocation> {
     let entry = draft.entry("target.url")?;
     let url = entry.value.text()?;
     if let Some(path) = simulator_path(&url) {

@@ -8,7 +8,7 @@ use crate::tree::{Node, Span};
 use llmscen_core::baseline::{ReferenceKind, ReferenceValue, Relative};
 use llmscen_core::check::{Check, Confidence, Subject};
 use llmscen_core::metric::{Metric, Stat};
-use llmscen_core::plan::{Case, STAGE};
+use llmscen_core::plan::{Case, STAGE, Scalar};
 use llmscen_core::telemetry::TelemetrySpec;
 
 /// The inputs of relative limits.
