@@ -470,7 +470,7 @@ impl<'a> Execution<'a> {
         let notes = &mut self.manifest.notes;
         notes.extend(self.row_usage.notes());
         notes.extend(self.replies.notes());
-        notes.extend(replayed.damage.note());
+        notes.extend(replayed.damage.note(journal::FILE));
         notes.extend(note_absurd_counts(&self.absurd));
         for note in notes.iter().filter(|note| !self.sent_notes.contains(note)) {
             let _ = self.context.events.send(Event::Note(note.clone()));
