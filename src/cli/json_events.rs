@@ -1,6 +1,6 @@
 //! `--progress json`: each event is a JSON object on one line of stderr. The keys are stable; `docs/live.md` documents them.
 
-use crate::cli::progress::Display;
+use crate::cli::display::Display;
 use crate::cli::terminal::Terminal;
 use crate::run::collector::live_metrics::Progress;
 use crate::run::event::Event;
