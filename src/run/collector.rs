@@ -15,12 +15,11 @@ use crate::run::error::RunError;
 use crate::run::event::Event;
 use crate::run::execution::panics::PressOnPanic;
 use crate::run::execution::stop::{Level, Stop};
-use crate::run::worker::handle::total_counters;
 use crate::store::journal::Writer;
 use crate::store::{Record, StoreError};
 use async_channel::Receiver;
 use llmscen_analysis::{Builder, TaggedOutcome};
-use llmscen_client::counters::LiveCounters;
+use llmscen_client::counters::{CounterTotals, LiveCounters};
 use llmscen_client::http::CompletedCall;
 use llmscen_core::early_stop::EarlyStop;
 use llmscen_core::mix::is_in_group;
@@ -190,6 +189,11 @@ impl CollectorState {
         let totals = total_counters(&self.gauges);
         self.live_metrics.progress(totals.in_flight, totals.events)
     }
+}
+
+/// The sum of the workers' counters.
+pub fn total_counters(gauges: &[Arc<LiveCounters>]) -> CounterTotals {
+    gauges.iter().fold(CounterTotals::default(), |sum, worker| worker.add_to(sum))
 }
 
 #[cfg(test)]
