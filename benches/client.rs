@@ -3,7 +3,8 @@
 use crate::cost::{Cost, Job};
 use llmscen::run::event::Event;
 use llmscen::run::execution::stop::Stop;
-use llmscen::run::execution::{CompletedRun, Context, run_plan};
+use llmscen::run::execution::{CompletedRun, run_plan};
+use llmscen::run::prepare::Context;
 use llmscen_datasets::CacheDir;
 use llmscen_scenario::Input;
 use polars::prelude::{DataFrame, ParquetReader, SerReader};

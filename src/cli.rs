@@ -4,6 +4,7 @@ mod args;
 mod baseline;
 mod bodies;
 mod compare;
+mod display;
 mod exit;
 mod import;
 mod inspect;

@@ -16,8 +16,7 @@ mod rundir;
 pub mod sqlite;
 
 pub use crate::store::atomic::replace;
-pub use crate::store::checksums::{READINGS, ROWS};
 pub use crate::store::error::StoreError;
 pub use crate::store::frames::Damage;
 pub use crate::store::journal::Record;
-pub use crate::store::rundir::{RunDir, RunLocation};
+pub use crate::store::rundir::{DATABASE, READINGS, ROWS, RunDir, RunLocation};

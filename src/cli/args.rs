@@ -4,13 +4,12 @@ use crate::cli::baseline::BaselineArgs;
 use crate::cli::bodies::BodiesArgs;
 use crate::cli::compare::CompareArgs;
 use crate::cli::import::ImportArgs;
+use crate::cli::load_scenarios::{Sources, parse_override};
 use crate::cli::output::ResultArgs;
 use crate::cli::progress::ProgressArgs;
-use clap::builder::{PossibleValuesParser, TypedValueParser};
+use crate::cli::terminal::OutputArgs;
 use clap::error::{ContextKind, ErrorKind};
-use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
-use llmscen_core::artifacts::ExportFormat;
-use llmscen_core::plan::Plan;
+use clap::{Args, CommandFactory, Parser, Subcommand};
 use llmscen_scenario::setting_named;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -27,17 +26,6 @@ pub struct Cli {
 
 const EXIT_CODES: &str = "Exit codes: 0 pass, 1 an SLO failed, 2 wrong scenario or command line, 3 the run failed, \
 4 invalid measurement, 5 inconclusive, 130 interrupted.";
-
-/// Options of all commands.
-#[derive(Debug, Args)]
-pub struct OutputArgs {
-    /// Print errors only; results still go to stdout
-    #[arg(long, short, global = true)]
-    pub quiet: bool,
-    /// No colors, even on a terminal (as NO_COLOR)
-    #[arg(long, global = true)]
-    pub no_color: bool,
-}
 
 #[derive(Debug, Subcommand)]
 pub enum Command {
@@ -86,23 +74,6 @@ pub enum Command {
     },
 }
 
-/// Scenarios and overrides.
-#[derive(Debug, Args)]
-pub struct Sources {
-    /// Scenario files, folders (all *.yaml and *.yml files, sorted by name), or `-` for stdin
-    #[arg(required = true, value_name = "FILE|DIR")]
-    pub paths: Vec<PathBuf>,
-    /// Override a field: --set load.concurrency=4
-    #[arg(long = "set", value_name = "PATH=VALUE", value_parser = parse_override)]
-    pub set: Vec<(String, String)>,
-    /// Set the seed, as --set seed=N; repeats a run of a scenario with `seed: run`
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(..=i64::MAX as u64))]
-    pub seed: Option<u64>,
-    /// Run only cases whose id contains TEXT (repeatable)
-    #[arg(long, value_name = "TEXT")]
-    pub only: Vec<String>,
-}
-
 #[derive(Debug, Args)]
 pub struct TryArgs {
     #[command(flatten)]
@@ -129,24 +100,6 @@ pub struct RunArgs {
     pub progress: ProgressArgs,
     #[command(flatten)]
     pub results: ResultArgs,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Inconclusive {
-    /// Exit code 5, a failure in junit.xml
-    Fail,
-    /// Exit code 0, skipped in junit.xml
-    Pass,
-}
-
-impl Inconclusive {
-    /// The result in junit.xml: skipped if the exit code is 0, failed otherwise.
-    pub fn junit_result(self) -> llmscen_report::Inconclusive {
-        match self {
-            Inconclusive::Fail => llmscen_report::Inconclusive::Failure,
-            Inconclusive::Pass => llmscen_report::Inconclusive::Skipped,
-        }
-    }
 }
 
 #[derive(Debug, Args)]
@@ -176,32 +129,6 @@ pub struct SimulateArgs {
     /// On exit, write the timestamp of every response write to FILE (JSON lines)
     #[arg(long, value_name = "FILE")]
     pub truth: Option<PathBuf>,
-}
-
-fn parse_override(text: &str) -> Result<(String, String), String> {
-    let (path, value) = text.split_once('=').ok_or("expected PATH=VALUE, such as load.concurrency=4")?;
-    Ok((path.trim().to_owned(), value.to_owned()))
-}
-
-/// Exports for other tools.
-#[derive(Debug, Default, Args)]
-pub struct Compat {
-    /// Also write the results in the format of these tools, to compat/: evalscope,vllm
-    #[arg(long = "compat", value_name = "TOOL", value_delimiter = ',', value_parser = tool_parser())]
-    pub tools: Vec<ExportFormat>,
-}
-
-impl Compat {
-    /// Adds the tools to those of the scenario.
-    pub fn add_to(&self, plan: &mut Plan) {
-        let compat = &mut plan.report.compat;
-        *compat = ExportFormat::ALL.into_iter().filter(|peer| compat.contains(peer) || self.tools.contains(peer)).collect();
-    }
-}
-
-fn tool_parser() -> impl TypedValueParser<Value = ExportFormat> {
-    let parse = |name: String| ExportFormat::parse(&name).ok_or("unknown tool");
-    PossibleValuesParser::new(ExportFormat::ALL.map(ExportFormat::name)).try_map(parse)
 }
 
 /// A message for an unknown option that is the name of a scenario field: the command with `--set` instead.
@@ -256,13 +183,6 @@ mod tests {
     #[test]
     fn the_command_line_is_consistent() {
         Cli::command().debug_assert();
-    }
-
-    #[test]
-    fn an_override_is_a_path_and_a_value() {
-        assert_eq!(parse_override("load.rate=8/s"), Ok(("load.rate".into(), "8/s".into())));
-        assert_eq!(parse_override("vars.url=http://a/?b=c"), Ok(("vars.url".into(), "http://a/?b=c".into())));
-        assert!(parse_override("load.rate").is_err());
     }
 
     fn suggestion(line: &str) -> Option<String> {

@@ -5,7 +5,7 @@ use crate::cli::load_scenarios::{load_stored_quietly, open_run};
 use crate::cli::output::indent_json;
 use crate::cli::terminal::Terminal;
 use crate::store::bodies::spool;
-use crate::store::sqlite::{BodyFilter, StoredBodies, StoredBody, stored_bodies};
+use crate::store::sqlite::stored_bodies::{BodyFilter, StoredBodies, StoredBody, stored_bodies};
 use crate::store::{RunDir, StoreError};
 use clap::Args;
 use llmscen_core::artifacts::Bodies;

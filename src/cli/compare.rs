@@ -1,9 +1,8 @@
 //! `llmscen compare`: compares runs case by case.
 
-use crate::cli::args::Inconclusive;
 use crate::cli::exit::Exit;
 use crate::cli::load_scenarios::{load_stored_quietly, note_unchecked, open_run};
-use crate::cli::output::Format;
+use crate::cli::output::{Format, Inconclusive};
 use crate::cli::terminal::Terminal;
 use crate::run::compare::{ComparisonSpec, load_run};
 use crate::run::error::RunError;

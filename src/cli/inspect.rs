@@ -1,8 +1,7 @@
 //! `validate`, `plan`, `schema`, `init`: commands that send no requests.
 
-use crate::cli::args::Sources;
 use crate::cli::exit::Exit;
-use crate::cli::load_scenarios::{Source, load_all};
+use crate::cli::load_scenarios::{Source, Sources, load_all};
 use crate::cli::output::plural;
 use crate::cli::terminal::Terminal;
 use crate::run::error::RunError;

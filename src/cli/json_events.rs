@@ -1,8 +1,9 @@
 //! `--progress json`: each event is a JSON object on one line of stderr. The keys are stable; `docs/live.md` documents them.
 
-use crate::cli::progress::Display;
+use crate::cli::display::Display;
 use crate::cli::terminal::Terminal;
-use crate::run::event::{Event, Progress};
+use crate::run::collector::live_metrics::Progress;
+use crate::run::event::Event;
 use crate::run::execution::stop::Level;
 use llmscen_core::early_stop::EarlyStop;
 use llmscen_core::outcome::Phase;

@@ -5,10 +5,10 @@ mod state;
 #[cfg(test)]
 mod tests;
 
+use crate::cli::display::{Display, WatchedRun};
 use crate::cli::exit::Exit;
 use crate::cli::live::panels::{Painter, Palette};
 use crate::cli::live::state::View;
-use crate::cli::progress::{Display, WatchedRun};
 use crate::cli::terminal::Terminal;
 use crate::run::event::Event;
 use crate::run::execution::stop::{Level, Stop};

@@ -1,15 +1,38 @@
 //! Loads the scenarios of the command line, and the plans of run folders. Errors are printed here.
 
-use crate::cli::args::Sources;
 use crate::cli::output::plural;
 use crate::cli::terminal::Terminal;
 use crate::run::execution::local_model::check_model;
 use crate::run::outputs::baseline::baseline_of_folder;
 use crate::store::RunDir;
+use clap::Args;
 use llmscen_core::plan::Plan;
 use llmscen_scenario::{Faults, Input, Loaded};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+
+/// Scenarios and overrides.
+#[derive(Debug, Args)]
+pub struct Sources {
+    /// Scenario files, folders (all *.yaml and *.yml files, sorted by name), or `-` for stdin
+    #[arg(required = true, value_name = "FILE|DIR")]
+    pub paths: Vec<PathBuf>,
+    /// Override a field: --set load.concurrency=4
+    #[arg(long = "set", value_name = "PATH=VALUE", value_parser = parse_override)]
+    pub set: Vec<(String, String)>,
+    /// Set the seed, as --set seed=N; repeats a run of a scenario with `seed: run`
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(..=i64::MAX as u64))]
+    pub seed: Option<u64>,
+    /// Run only cases whose id contains TEXT (repeatable)
+    #[arg(long, value_name = "TEXT")]
+    pub only: Vec<String>,
+}
+
+/// Parses the value of `--set`.
+pub fn parse_override(text: &str) -> Result<(String, String), String> {
+    let (path, value) = text.split_once('=').ok_or("expected PATH=VALUE, such as load.concurrency=4")?;
+    Ok((path.trim().to_owned(), value.to_owned()))
+}
 
 /// A plan and its scenario file.
 pub struct Source {
@@ -137,6 +160,13 @@ fn select_cases(plans: &mut Vec<Source>, only: &[String], terminal: &mut Termina
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_override_is_a_path_and_a_value() {
+        assert_eq!(parse_override("load.rate=8/s"), Ok(("load.rate".into(), "8/s".into())));
+        assert_eq!(parse_override("vars.url=http://a/?b=c"), Ok(("vars.url".into(), "http://a/?b=c".into())));
+        assert!(parse_override("load.rate").is_err());
+    }
 
     #[test]
     fn a_folder_means_its_yaml_files_sorted_by_name() {

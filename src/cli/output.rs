@@ -1,9 +1,11 @@
 //! Output at the end of a run: result tables on stdout, and the summary of a CI job.
 
-use crate::cli::args::{Compat, Inconclusive};
 use crate::cli::exit::Exit;
 use crate::cli::terminal::Terminal;
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, ValueEnum};
+use llmscen_core::artifacts::ExportFormat;
+use llmscen_core::plan::Plan;
 use llmscen_core::report::Report;
 use llmscen_report::summary::{LIMIT, ReportLocation, summary};
 use llmscen_report::{ViewError, tables};
@@ -26,6 +28,54 @@ pub struct ResultArgs {
     pub inconclusive: Inconclusive,
     #[command(flatten)]
     pub compat: Compat,
+}
+
+/// How an inconclusive verdict is treated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Inconclusive {
+    /// Exit code 5, a failure in junit.xml
+    Fail,
+    /// Exit code 0, skipped in junit.xml
+    Pass,
+}
+
+impl Inconclusive {
+    /// The result in junit.xml: skipped if the exit code is 0, failed otherwise.
+    pub fn junit_result(self) -> llmscen_report::Inconclusive {
+        match self {
+            Inconclusive::Fail => llmscen_report::Inconclusive::Failure,
+            Inconclusive::Pass => llmscen_report::Inconclusive::Skipped,
+        }
+    }
+}
+
+/// The exit code of a report, with `--inconclusive` applied.
+pub fn exit_of(report: &Report, inconclusive: Inconclusive) -> Exit {
+    match Exit::from_code(report.exit_code) {
+        Exit::Inconclusive if inconclusive == Inconclusive::Pass => Exit::Pass,
+        exit => exit,
+    }
+}
+
+/// Exports for other tools.
+#[derive(Debug, Default, Args)]
+pub struct Compat {
+    /// Also write the results in the format of these tools, to compat/: evalscope,vllm
+    #[arg(long = "compat", value_name = "TOOL", value_delimiter = ',', value_parser = tool_parser())]
+    pub tools: Vec<ExportFormat>,
+}
+
+impl Compat {
+    /// Adds the tools to those of the scenario.
+    pub fn add_to(&self, plan: &mut Plan) {
+        let compat = &mut plan.report.compat;
+        *compat = ExportFormat::ALL.into_iter().filter(|peer| compat.contains(peer) || self.tools.contains(peer)).collect();
+    }
+}
+
+fn tool_parser() -> impl TypedValueParser<Value = ExportFormat> {
+    let parse = |name: String| ExportFormat::parse(&name).ok_or("unknown tool");
+    PossibleValuesParser::new(ExportFormat::ALL.map(ExportFormat::name)).try_map(parse)
 }
 
 /// Formats of tables on stdout.
@@ -144,6 +194,15 @@ pub fn indent_json(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use llmscen_core::report::RunVerdict;
+
+    #[test]
+    fn only_inconclusive_may_be_mapped_to_pass() {
+        let report = |code| Report { exit_code: code, verdict: RunVerdict::Inconclusive, ..Report::default() };
+        assert_eq!(exit_of(&report(5), Inconclusive::Fail), Exit::Inconclusive);
+        assert_eq!(exit_of(&report(5), Inconclusive::Pass), Exit::Pass);
+        assert_eq!(exit_of(&report(4), Inconclusive::Pass), Exit::Invalid);
+    }
 
     #[test]
     fn only_json_documents_are_indented() {

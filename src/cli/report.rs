@@ -3,8 +3,7 @@
 use crate::cli::args::ReportArgs;
 use crate::cli::exit::Exit;
 use crate::cli::load_scenarios::{load_slo_override, load_stored, note_unchecked};
-use crate::cli::output::{Summary, print_report};
-use crate::cli::run::exit_of;
+use crate::cli::output::{Summary, exit_of, print_report};
 use crate::cli::terminal::Terminal;
 use crate::run::error::RunError;
 use crate::run::execution::redactor;

@@ -1,21 +1,23 @@
 //! `llmscen run`: runs all scenarios and returns the worst exit code.
 
-use crate::cli::args::{Inconclusive, RunArgs, Sources};
+use crate::cli::args::RunArgs;
+use crate::cli::display::WatchedRun;
 use crate::cli::exit::Exit;
-use crate::cli::load_scenarios::{Source, load_all};
+use crate::cli::load_scenarios::{Source, Sources, load_all};
 use crate::cli::metrics::Endpoint;
-use crate::cli::output::{Summary, print_report};
-use crate::cli::progress::{ProgressMode, WatchedRun, show_progress};
+use crate::cli::output::{Summary, exit_of, print_report};
+use crate::cli::progress::{ProgressMode, show_progress};
 use crate::cli::report::upload_to_trackers;
 use crate::cli::terminal::Terminal;
 use crate::cli::{json_events, signals};
 use crate::run::error::RunError;
 use crate::run::event::Event;
 use crate::run::execution::stop::{Level, Stop};
-use crate::run::execution::{CompletedRun, Context, run_plan};
+use crate::run::execution::{CompletedRun, run_plan};
 use crate::run::forecast::{describe_logits, undecidable};
+use crate::run::prepare::Context;
 use llmscen_core::plan::Plan;
-use llmscen_core::report::{Report, RunVerdict};
+use llmscen_core::report::RunVerdict;
 use llmscen_datasets::{CacheDir, DEFAULT_HUB, HUB_VARIABLE};
 use llmscen_report::format::plain;
 use std::collections::BTreeMap;
@@ -224,14 +226,6 @@ fn print_result(plan: &Plan, completed: &CompletedRun, args: &RunArgs, session: 
     RunResult { exit, verdict: Some(report.verdict) }
 }
 
-/// The exit code of a report, with `--inconclusive` applied.
-pub fn exit_of(report: &Report, inconclusive: Inconclusive) -> Exit {
-    match Exit::from_code(report.exit_code) {
-        Exit::Inconclusive if inconclusive == Inconclusive::Pass => Exit::Pass,
-        exit => exit,
-    }
-}
-
 /// The path of this program, even if its file was replaced since it started.
 fn own_program() -> PathBuf {
     let link = PathBuf::from("/proc/self/exe");
@@ -261,14 +255,6 @@ mod tests {
         let panicked = run_with_display(&events, || -> u8 { panic!("no memory") }, until_done);
         assert!(matches!(panicked, Err(RunError::Panicked("run"))) && began.elapsed() < Duration::from_secs(50));
         assert_eq!(run_with_display(&events, || 7, || panic!("no screen")).unwrap(), 7);
-    }
-
-    #[test]
-    fn only_inconclusive_may_be_mapped_to_pass() {
-        let report = |code| Report { exit_code: code, verdict: RunVerdict::Inconclusive, ..Report::default() };
-        assert_eq!(exit_of(&report(5), Inconclusive::Fail), Exit::Inconclusive);
-        assert_eq!(exit_of(&report(5), Inconclusive::Pass), Exit::Pass);
-        assert_eq!(exit_of(&report(4), Inconclusive::Pass), Exit::Invalid);
     }
 
     #[test]

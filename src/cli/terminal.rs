@@ -1,7 +1,7 @@
 //! stdout and stderr: colors, width, redaction, and escapes.
 
-use crate::cli::args::OutputArgs;
 use crate::run::execution::redactor;
+use clap::Args;
 use llmscen_core::escape::{escape_controls, escape_controls_in_json};
 use llmscen_core::plan::Plan;
 use llmscen_core::redact::Redactor;
@@ -11,6 +11,17 @@ use std::io::Write;
 
 /// Columns if the width of the terminal is unknown.
 const DEFAULT_WIDTH: usize = 100;
+
+/// Options of all commands.
+#[derive(Debug, Args)]
+pub struct OutputArgs {
+    /// Print errors only; results still go to stdout
+    #[arg(long, short, global = true)]
+    pub quiet: bool,
+    /// No colors, even on a terminal (as NO_COLOR)
+    #[arg(long, global = true)]
+    pub no_color: bool,
+}
 
 /// stdout for data, stderr for everything else.
 pub struct Terminal<'a> {

@@ -1,8 +1,8 @@
 //! `llmscen try`: sends one request of a scenario and shows the exchange.
 
-use crate::cli::args::{Sources, TryArgs};
+use crate::cli::args::TryArgs;
 use crate::cli::exit::Exit;
-use crate::cli::load_scenarios::{Source, load_all};
+use crate::cli::load_scenarios::{Source, Sources, load_all};
 use crate::cli::output::{indent_json, plural};
 use crate::cli::run::new_context;
 use crate::cli::signals;

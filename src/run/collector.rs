@@ -9,18 +9,17 @@ pub(crate) mod tally;
 use crate::run::collector::body_recorder::BodyRecorder;
 use crate::run::collector::early_stop::EarlyStopMonitor;
 use crate::run::collector::futility_stop::FutilityStop;
-use crate::run::collector::live_metrics::LiveMetrics;
+use crate::run::collector::live_metrics::{LiveMetrics, Progress};
 use crate::run::collector::tally::Tally;
 use crate::run::error::RunError;
-use crate::run::event::{Event, Progress};
+use crate::run::event::Event;
 use crate::run::execution::panics::PressOnPanic;
 use crate::run::execution::stop::{Level, Stop};
-use crate::run::worker::handle::total_counters;
 use crate::store::journal::Writer;
 use crate::store::{Record, StoreError};
 use async_channel::Receiver;
 use llmscen_analysis::{Builder, TaggedOutcome};
-use llmscen_client::counters::LiveCounters;
+use llmscen_client::counters::{CounterTotals, LiveCounters};
 use llmscen_client::http::CompletedCall;
 use llmscen_core::early_stop::EarlyStop;
 use llmscen_core::mix::is_in_group;
@@ -190,6 +189,11 @@ impl CollectorState {
         let totals = total_counters(&self.gauges);
         self.live_metrics.progress(totals.in_flight, totals.events)
     }
+}
+
+/// The sum of the workers' counters.
+pub fn total_counters(gauges: &[Arc<LiveCounters>]) -> CounterTotals {
+    gauges.iter().fold(CounterTotals::default(), |sum, worker| worker.add_to(sum))
 }
 
 #[cfg(test)]

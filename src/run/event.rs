@@ -1,6 +1,6 @@
 //! The events of a run, for progress displays.
 
-use crate::run::collector::live_metrics::LiveTotals;
+use crate::run::collector::live_metrics::Progress;
 use crate::run::execution::stop::Level;
 use llmscen_core::early_stop::EarlyStop;
 use std::path::PathBuf;
@@ -70,41 +70,4 @@ impl Preparing {
             (what, _) => format!("{what} the dataset"),
         }
     }
-}
-
-/// The live metrics of a round. Counts and rates include the warm-up; latencies exclude it once a measured request has finished.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Progress {
-    /// Finished requests, or sessions for conversations.
-    pub done: u64,
-    /// Planned requests or sessions, if known.
-    pub total: Option<u64>,
-    /// Requests in flight.
-    pub in_flight: u64,
-    /// Failed requests.
-    pub errors: u64,
-    /// Finished requests per second since the start of the round.
-    pub rate: f64,
-    /// Token events per second since the previous event.
-    pub tokens_per_s: f64,
-    /// Median TTFT so far, milliseconds.
-    pub ttft_ms_p50: Option<f64>,
-    /// TTFT p99 so far, milliseconds.
-    pub ttft_ms_p99: Option<f64>,
-    /// Median and p99 of the TTFTs since the previous event, milliseconds.
-    pub ttft_ms_latest: Option<(f64, f64)>,
-    /// Median ITL so far, milliseconds.
-    pub itl_ms_p50: Option<f64>,
-    /// ITL p99 so far, milliseconds.
-    pub itl_ms_p99: Option<f64>,
-    /// Median end-to-end latency so far, milliseconds.
-    pub e2e_ms_p50: Option<f64>,
-    /// End-to-end latency p99 so far, milliseconds.
-    pub e2e_ms_p99: Option<f64>,
-    /// Seconds since the start of the round.
-    pub elapsed_s: f64,
-    /// Estimated remaining seconds.
-    pub left_s: Option<f64>,
-    /// Totals of the round, with the warm-up counted separately.
-    pub totals: LiveTotals,
 }

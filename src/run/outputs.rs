@@ -10,7 +10,7 @@ use crate::run::outputs::summarize::summarize;
 use crate::run::round::telemetry;
 use crate::store::bodies::spool;
 use crate::store::sqlite::{self, Content};
-use crate::store::{ROWS, RunDir, StoreError, hlog, journal, manifest};
+use crate::store::{DATABASE, ROWS, RunDir, StoreError, hlog, journal, manifest};
 use llmscen_analysis::{CaseFacts, Table, cases_csv};
 use llmscen_core::artifacts::Store;
 use llmscen_core::manifest::Manifest;
@@ -163,7 +163,7 @@ fn write_database(results: &Results<'_>) -> Result<(), RunError> {
     let folder = results.folder;
     if results.plan.report.store.contains(&Store::Sqlite) {
         sqlite::write(folder, &Content { plan: results.plan, table: results.table, report: results.report })?;
-    } else if folder.file(sqlite::FILE).exists() && !sqlite::holds_bodies(folder)? {
+    } else if folder.file(DATABASE).exists() && !sqlite::holds_bodies(folder)? {
         sqlite::remove(folder)?;
     }
     Ok(folder.remove(spool::FILE)?)

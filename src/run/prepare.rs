@@ -2,8 +2,7 @@
 
 use crate::run::error::RunError;
 use crate::run::event::{Event, Preparing};
-use crate::run::execution::Context;
-use crate::run::execution::stop::Level;
+use crate::run::execution::stop::{Level, Stop};
 use crate::run::requests::traffic_class::{TrafficClass, distinct_datasets};
 use http::Uri;
 use llmscen_client::clock::Clock;
@@ -23,11 +22,13 @@ use llmscen_core::target::{Target, TargetLocation};
 use llmscen_core::units::Nanos;
 use llmscen_core::url_secrets::redact_url;
 use llmscen_datasets::token::Tokenizer;
-use llmscen_datasets::{Log, Progress, Prompts};
+use llmscen_datasets::{CacheDir, Log, Progress, Prompts};
 use llmscen_protocols::{Protocol, protocol};
+use llmscen_report::Inconclusive;
 use llmscen_scenario::render::Renderer;
 use llmscen_telemetry::process::allow_open_files;
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, Instant};
@@ -43,6 +44,34 @@ const STOP_POLL_INTERVAL: Duration = Duration::from_millis(50);
 const SPARE_FILES: u64 = 128;
 /// Open files to ask for if the number of connections is unknown: the default maximum of Linux.
 const MANY_FILES: u64 = 1 << 20;
+
+/// What a run is given from outside: no code below reads the environment or the wall clock.
+pub struct Context {
+    /// Environment variables, for proxies.
+    pub env: BTreeMap<String, String>,
+    /// Source and cache of datasets.
+    pub cache: CacheDir,
+    /// This program, which also runs as the supervisor of managed servers.
+    pub tool: PathBuf,
+    /// `--output`: the run folder.
+    pub output: Option<PathBuf>,
+    /// `--only`, for the manifest: the plan already holds only these cases.
+    pub only: Vec<String>,
+    /// Overwrite a folder that contains another run.
+    pub force: bool,
+    /// `--keep-going`: continue a case even if its first requests all fail with the same HTTP status.
+    pub keep_going: bool,
+    /// How junit.xml shows an inconclusive verdict.
+    pub inconclusive: Inconclusive,
+    /// Start of the run on the monotonic clock.
+    pub origin: Instant,
+    /// The same time on the wall clock, in nanoseconds since the Unix epoch.
+    pub wall_ns: u64,
+    /// Ends the run.
+    pub stop: Stop,
+    /// Receives the events of the run.
+    pub events: mpsc::Sender<Event>,
+}
 
 /// A case that is ready to run.
 pub struct PreparedCase {

@@ -11,22 +11,19 @@ use crate::run::execution::stop::{Level, Stop};
 use crate::run::prepare::PreparedCase;
 use crate::run::requests::client_cancel::draw_client_cancel;
 use crate::run::requests::conversation::prepare_first_turn;
-use crate::run::requests::traffic_class::TrafficClass;
+use crate::run::requests::traffic_class::{ClassSource, RequestPosition, build_call};
 use crate::run::requests::turn_renderer::turn_count;
 use async_channel::{Receiver, Sender, TrySendError, bounded};
 use llmscen_core::dataset::OnExhausted;
-use llmscen_core::dataset::Prompt;
 use llmscen_core::load::{Shape, Warmup};
 use llmscen_core::outcome::Phase;
 use llmscen_core::plan::Case;
-use llmscen_core::request::ClientCancel;
 use llmscen_core::request::PreparedRequest;
 use llmscen_core::schedule::Schedule;
 use llmscen_core::schedule::mix::MixAssigner;
 use llmscen_core::seed::Seed;
 use llmscen_core::units::Nanos;
 use llmscen_datasets::Prompts;
-use llmscen_scenario::render::Rendered;
 use llmscen_telemetry::process::lower_thread_priority;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
@@ -68,75 +65,11 @@ pub struct RequestGenerator {
     data_ended: Option<u64>,
 }
 
-/// One traffic class in one round.
-pub(crate) struct ClassSource {
-    pub class: Arc<TrafficClass>,
-    /// The prompts, by the number of the request within the class.
-    pub prompts: Arc<dyn Prompts>,
-    /// Seed of the class in this round.
-    pub seed: Seed,
-}
-
-impl ClassSource {
-    /// The sources of a round from its classes, the prompts of each, and the seed of the round.
-    pub fn new_all(classes: &[Arc<TrafficClass>], prompts: &[Arc<dyn Prompts>], round: Seed) -> Vec<ClassSource> {
-        let source = |(class, prompts): (&Arc<TrafficClass>, &Arc<dyn Prompts>)| ClassSource {
-            class: class.clone(),
-            prompts: prompts.clone(),
-            seed: class.seed(round),
-        };
-        classes.iter().zip(prompts).map(source).collect()
-    }
-}
-
 /// A request before it is rendered.
 #[derive(Clone, Copy)]
 struct PlannedRequest {
     position: RequestPosition,
     due: Option<(Nanos, Phase)>,
-}
-
-/// The position of a request among those of its case.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct RequestPosition {
-    /// Number of the request, or of its session.
-    pub seq: u64,
-    /// Turn, from 0.
-    pub turn: u32,
-    /// Turns of the session.
-    pub turns: u32,
-    /// Entry of the mix, from 0.
-    pub entry: usize,
-    /// Number of the request, or of its session, among those of its entry.
-    pub number: u64,
-}
-
-/// The request of a prompt, from its rendered body.
-pub fn build_call(
-    prompt: Prompt,
-    position: RequestPosition,
-    rendered: Rendered,
-    due: Option<(Nanos, Phase)>,
-    leave: Option<ClientCancel>,
-) -> PreparedRequest {
-    PreparedRequest {
-        seq: position.seq,
-        turn: position.turn,
-        turns: position.turns,
-        entry: position.entry,
-        number: position.number,
-        group: prompt.group,
-        headers: prompt.headers,
-        due,
-        model: rendered.model,
-        body: rendered.bytes,
-        streamed: rendered.streamed,
-        max_tokens: rendered.max_tokens,
-        items: rendered.items,
-        prompt_tokens: prompt.tokens,
-        approximate: prompt.approximate,
-        cancel: leave,
-    }
 }
 
 impl RequestGenerator {

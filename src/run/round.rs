@@ -9,24 +9,23 @@ use crate::run::collector::early_stop::EarlyStopMonitor;
 use crate::run::collector::futility_stop::FutilityStop;
 use crate::run::collector::live_metrics::{LiveMetrics, Spans};
 use crate::run::collector::tally::Tally;
-use crate::run::collector::{Collector, CollectorState};
+use crate::run::collector::{Collector, CollectorState, total_counters};
 use crate::run::error::RunError;
-use crate::run::execution::Context;
 use crate::run::execution::local_model::{LogitsWriter, ModelSession};
 use crate::run::execution::managed_server::ManagedProcess;
 use crate::run::execution::panics::{self, Sending};
 use crate::run::execution::stop::{Level, Stop};
 use crate::run::outputs::recover::measured_from;
-use crate::run::prepare::PreparedCase;
+use crate::run::prepare::{Context, PreparedCase};
 use crate::run::requests::row_usage::{self, SentRows};
-use crate::run::requests::traffic_class::{MixAssignment, RowStride, strided_prompts, tokenizers};
+use crate::run::requests::traffic_class::{ClassSource, MixAssignment, RowStride, strided_prompts, tokenizers};
 use crate::run::requests::turn_renderer::{TurnRenderer, TurnRequest};
-use crate::run::requests::{ClassSource, RequestGenerator, RequestQueue};
+use crate::run::requests::{RequestGenerator, RequestQueue};
 use crate::run::round::preconnect::{connections_needed, connections_of_all_workers, lead_time};
 use crate::run::round::telemetry::Observer;
 use crate::run::worker::concurrency_limit::ConcurrencyLimit;
 use crate::run::worker::engine::Engine;
-use crate::run::worker::handle::{WorkerHandle, WorkerReport, total_counters, worker_count};
+use crate::run::worker::handle::{WorkerHandle, WorkerReport, worker_count};
 use crate::run::worker::session_runner::SessionRunner;
 use crate::run::worker::target_health::{FailFast, TargetHealth};
 use crate::run::worker::timer::Timer;
@@ -229,7 +228,7 @@ impl<'a> RoundState<'a> {
     fn new(input: &'a RoundInput<'a>, route: Option<Route>, stop: Stop, clock: Clock, context: &'a Context) -> RoundState<'a> {
         let target_health = TargetHealth::new(stop.clone(), context.events.clone(), input.fail_fast.clone());
         let shared = SharedState::new(&input.case.load, input.seed, clock, stop, target_health);
-        let logits_writer = Arc::new(LogitsWriter::new(input, shared.halt.clone()));
+        let logits_writer = Arc::new(LogitsWriter::new(input.folder, input.index, input.case, input.round, shared.halt.clone()));
         let local = input.model.clone().map(|host| {
             let switches = [&shared.exhausted, &shared.halt, &shared.stop].map(Clone::clone);
             ModelSession::new(host, input.case, clock, Some(&logits_writer), switches)
@@ -239,13 +238,13 @@ impl<'a> RoundState<'a> {
     }
 
     fn collector(&self, journal: Writer) -> Result<CollectorState, RunError> {
-        let RoundInput { case, round, planned, probe, .. } = *self.input;
+        let RoundInput { case, round, planned, probe, seed, bodies, folder, .. } = *self.input;
         Ok(CollectorState {
             case: self.input.index as u32,
             id: case.id.clone(),
             round,
             journal,
-            body_recorder: BodyRecorder::new(self.input, self.route.as_ref())?,
+            body_recorder: BodyRecorder::new(case, round, seed, bodies, folder, self.route.as_ref())?,
             tokenizers: tokenizers(&self.input.prepared.classes),
             tally: Tally::new(self.input.earlier.clone()),
             rows: probe.map(|_| Builder::default()),
@@ -463,12 +462,4 @@ fn simulator_url(address: SocketAddr, case: &Case) -> String {
         _ => case.target.api.path(case.request.stream),
     };
     format!("http://{address}{path}")
-}
-
-/// The URL of a metrics endpoint; `simulator` stands for the simulator's address.
-pub fn metrics_url(url: &str, simulator: Option<SocketAddr>) -> String {
-    match simulator {
-        Some(address) if url == "simulator" => format!("http://{address}/metrics"),
-        _ => url.to_owned(),
-    }
 }

@@ -2,12 +2,11 @@
 
 use crate::run::collector::tally::STREAM_IGNORED;
 use crate::run::error::RunError;
-use crate::run::execution::Context;
 use crate::run::execution::local_model::{LocalModels, ModelSession};
 use crate::run::execution::managed_server::ManagedServers;
 use crate::run::execution::stop::{Level, Stop};
 use crate::run::outputs::hints;
-use crate::run::prepare::DatasetCache;
+use crate::run::prepare::{Context, DatasetCache};
 use crate::run::requests::row_usage::RowUsage;
 use crate::run::requests::traffic_class::strided_prompts;
 use crate::run::requests::{RequestGenerator, render_first};

@@ -3,7 +3,6 @@
 //! Once the list contains the rows, the run is complete, and a journal left by a crash is ignored. A file is removed from the list while it
 //! is replaced, so that a crash does not leave a file that seems damaged.
 
-use crate::store::{manifest, sqlite};
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -12,13 +11,6 @@ use std::io::{self, Read};
 
 /// Name of the file in a run folder.
 pub const FILE: &str = "checksums.sha256";
-
-/// Name of the request table in a run folder.
-pub const ROWS: &str = "requests.parquet";
-/// Name of the telemetry table in a run folder.
-pub const READINGS: &str = "telemetry.parquet";
-/// Files from which every report is computed. Those that exist are listed.
-pub(super) const INPUTS: [&str; 5] = ["plan.yaml", "baseline.json", manifest::FILE, ROWS, READINGS];
 
 /// The listed file names and their checksums.
 #[derive(Debug, Default)]
@@ -58,9 +50,9 @@ impl Checksums {
         self.0.contains_key(name)
     }
 
-    /// The files that are checked when a run folder is opened; the database is checked when it is read.
-    pub fn checked_on_open(&self) -> impl Iterator<Item = &String> {
-        self.0.keys().filter(|name| *name != sqlite::FILE)
+    /// The listed file names.
+    pub fn names(&self) -> impl Iterator<Item = &String> {
+        self.0.keys()
     }
 }
 
@@ -87,13 +79,13 @@ pub(super) fn sha256(mut file: File) -> io::Result<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::store::RunDir;
+    use crate::store::rundir::{DATABASE, MANIFEST, READINGS, ROWS, RunDir};
 
     /// A folder with the files of a run.
     fn folder() -> (tempfile::TempDir, RunDir) {
         let dir = tempfile::tempdir().unwrap();
         let run = RunDir::at(dir.path());
-        for name in ["plan.yaml", manifest::FILE, ROWS] {
+        for name in ["plan.yaml", MANIFEST, ROWS] {
             run.write(name, name.as_bytes()).unwrap();
         }
         (dir, run)
@@ -144,15 +136,15 @@ mod tests {
     fn a_database_is_listed_while_it_is_complete() {
         let (_dir, run) = folder();
         run.seal().unwrap();
-        run.write(sqlite::FILE, b"rows").unwrap();
-        run.check_file(sqlite::FILE).unwrap();
-        run.list_file(sqlite::FILE).unwrap();
-        run.check_file(sqlite::FILE).unwrap();
-        run.write(sqlite::FILE, b"rowS").unwrap();
-        assert!(run.check_file(sqlite::FILE).unwrap_err().to_string().contains("requests.db is damaged"));
+        run.write(DATABASE, b"rows").unwrap();
+        run.check_file(DATABASE).unwrap();
+        run.list_file(DATABASE).unwrap();
+        run.check_file(DATABASE).unwrap();
+        run.write(DATABASE, b"rowS").unwrap();
+        assert!(run.check_file(DATABASE).unwrap_err().to_string().contains("requests.db is damaged"));
         assert!(RunDir::open(run.path()).is_ok(), "it is checked where it is read");
-        run.unlist_file(sqlite::FILE).unwrap();
-        run.check_file(sqlite::FILE).unwrap();
+        run.unlist_file(DATABASE).unwrap();
+        run.check_file(DATABASE).unwrap();
     }
 
     #[test]

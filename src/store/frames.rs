@@ -84,14 +84,14 @@ pub struct Damage {
 }
 
 impl Damage {
-    /// The note for the report; None without damage.
-    pub fn note(&self) -> Option<String> {
+    /// The note for the report on this file; None without damage.
+    pub fn note(&self, file: &str) -> Option<String> {
         let places = if self.gaps == 1 { "1 place".to_owned() } else { format!("{} places", self.gaps) };
         (self.gaps > 0).then(|| {
             format!(
-                "{} is damaged in {places}: {} bytes cannot be read, the first at byte {}; the requests stored there are missing, \
+                "{file} is damaged in {places}: {} bytes cannot be read, the first at byte {}; the requests stored there are missing, \
                  those after them are included",
-                super::journal::FILE, self.bytes, self.first
+                self.bytes, self.first
             )
         })
     }

@@ -1,11 +1,8 @@
 //! manifest.json: the facts of a run besides its rows.
 
 use crate::store::error::StoreError;
-use crate::store::rundir::RunDir;
+use crate::store::rundir::{MANIFEST, RunDir};
 use llmscen_core::manifest::Manifest;
-
-/// Name of the file in a run folder.
-pub const FILE: &str = "manifest.json";
 
 /// Writes the manifest and updates its checksum.
 ///
@@ -14,7 +11,7 @@ pub const FILE: &str = "manifest.json";
 pub fn write(run: &RunDir, manifest: &Manifest) -> Result<(), StoreError> {
     let mut text = serde_json::to_vec_pretty(manifest).map_err(|error| StoreError::Encode { reason: error.to_string() })?;
     text.push(b'\n');
-    run.write_listed(FILE, &text)
+    run.write_listed(MANIFEST, &text)
 }
 
 /// Reads the manifest.
@@ -22,8 +19,8 @@ pub fn write(run: &RunDir, manifest: &Manifest) -> Result<(), StoreError> {
 /// # Errors
 /// It is missing or invalid.
 pub fn read(run: &RunDir) -> Result<Manifest, StoreError> {
-    let bytes = run.read(FILE)?;
-    serde_json::from_slice(&bytes).map_err(|error| StoreError::Manifest { path: run.file(FILE), reason: error.to_string() })
+    let bytes = run.read(MANIFEST)?;
+    serde_json::from_slice(&bytes).map_err(|error| StoreError::Manifest { path: run.file(MANIFEST), reason: error.to_string() })
 }
 
 #[cfg(test)]
@@ -49,7 +46,7 @@ mod tests {
         };
         write(&run, &manifest).unwrap();
         assert_eq!(read(&run).unwrap(), manifest);
-        let text = String::from_utf8(run.read(FILE).unwrap()).unwrap();
+        let text = String::from_utf8(run.read(MANIFEST).unwrap()).unwrap();
         assert!(text.starts_with("{\n  \"run_id\": \"r1\",\n") && text.ends_with("}\n"), "{text}");
     }
 
@@ -59,7 +56,7 @@ mod tests {
         let run = RunDir::at(dir.path());
         let path = dir.path().join("manifest.json").display().to_string();
         assert!(read(&run).unwrap_err().to_string().starts_with(&format!("cannot read {path}: No such file")));
-        run.write(FILE, b"{}").unwrap();
+        run.write(MANIFEST, b"{}").unwrap();
         let error = read(&run).unwrap_err().to_string();
         assert!(
             error.starts_with(&format!("{path} is not a manifest of this version of llmscen: missing field `run_id`")),

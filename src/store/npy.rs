@@ -1,11 +1,9 @@
 //! logits/CASE/ROUND-SEQ.npy: NumPy arrays (format 1.0), float32 in C order, one row per decoding step.
 
 use crate::store::error::StoreError;
-use crate::store::rundir::RunDir;
+use crate::store::rundir::{LOGITS, RunDir};
 use std::io::Write;
 
-/// The folder of all logits.
-pub(super) const LOGITS: &str = "logits";
 /// Maximum length of a folder name.
 const MAX_NAME: usize = 120;
 /// Alignment of the header.

@@ -1,9 +1,9 @@
 //! The run folder: its files, their checksums, and the lock of its writer.
 
 use crate::store::atomic::{is_temporary, point_link, remove_if_exists, replace};
-use crate::store::checksums::{Checksums, INPUTS, READINGS, ROWS, sha256};
+use crate::store::checksums::{Checksums, sha256};
 use crate::store::error::StoreError;
-use crate::store::{bodies, checksums, hlog, journal, manifest, npy, sqlite};
+use crate::store::{bodies, checksums, hlog, journal};
 use llmscen_core::redact::Redactor;
 use std::fs::{self, File, TryLockError};
 use std::io::{self, BufWriter, ErrorKind, Write};
@@ -11,10 +11,22 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+/// Name of the manifest in a run folder.
+pub const MANIFEST: &str = "manifest.json";
+/// Name of the request table in a run folder.
+pub const ROWS: &str = "requests.parquet";
+/// Name of the telemetry table in a run folder.
+pub const READINGS: &str = "telemetry.parquet";
+/// Name of the SQLite database in a run folder.
+pub const DATABASE: &str = "requests.db";
+/// The folder of all logits.
+pub(super) const LOGITS: &str = "logits";
+/// Files from which every report is computed. Those that exist are listed with their checksums.
+const INPUTS: [&str; 5] = ["plan.yaml", "baseline.json", MANIFEST, ROWS, READINGS];
 /// Files of a run besides charts and logits. Any of the first [`MARKS`] shows that a folder contains a run.
 const FILES: &[&str] = &[
     "plan.yaml",
-    manifest::FILE,
+    MANIFEST,
     journal::FILE,
     "results.json",
     ROWS,
@@ -27,7 +39,7 @@ const FILES: &[&str] = &[
     "baseline.json",
     bodies::spool::FILE,
     hlog::FILE,
-    sqlite::FILE,
+    DATABASE,
 ];
 const MARKS: usize = 7;
 const CHARTS: &str = "charts";
@@ -279,7 +291,8 @@ impl RunDir {
     /// Checks the files from which reports are computed.
     fn check(&self) -> Result<(), StoreError> {
         let Some(sums) = self.checksums()? else { return Ok(()) };
-        sums.checked_on_open().try_for_each(|name| self.check_listed(name, &sums))?;
+        // The database is checked when it is read.
+        sums.names().filter(|name| *name != DATABASE).try_for_each(|name| self.check_listed(name, &sums))?;
         let is_unlisted = |name: &&str| !sums.contains(name) && self.file(name).exists();
         match INPUTS.into_iter().find(is_unlisted).filter(|_| sums.contains(ROWS)) {
             Some(name) => Err(self.damaged(name, "it is not listed in checksums.sha256, so it does not belong to this run")),
@@ -358,7 +371,7 @@ impl RunDir {
 
     /// Removes the logits of an earlier run, and the folders that are empty then.
     pub(super) fn remove_logits(&self) -> io::Result<()> {
-        let logits = self.file(npy::LOGITS);
+        let logits = self.file(LOGITS);
         for case in list_folder(&logits)?.into_iter().filter(|path| path.is_dir()) {
             for file in list_folder(&case)?.iter().filter(|path| path.extension().is_some_and(|extension| extension == "npy")) {
                 remove_if_exists(file)?;

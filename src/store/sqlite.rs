@@ -4,15 +4,14 @@
 //! the same bytes. No other module uses SQLite.
 
 pub mod schema;
-mod stored_bodies;
+pub mod stored_bodies;
 #[cfg(test)]
 mod tests;
 
 use crate::store::atomic::replace_by;
 use crate::store::bodies::{Extent, SpooledBodies, spool};
 use crate::store::error::StoreError;
-use crate::store::rundir::RunDir;
-pub use crate::store::sqlite::stored_bodies::{BodyFilter, StoredBodies, StoredBody, stored_bodies};
+use crate::store::rundir::{DATABASE, RunDir};
 use llmscen_analysis::cells::{Cell, Values};
 use llmscen_analysis::{Table, TableError};
 use llmscen_core::artifacts::Bodies;
@@ -25,9 +24,6 @@ use std::fs::OpenOptions;
 use std::io;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
-
-/// Name of the file in a run folder.
-pub const FILE: &str = "requests.db";
 
 /// `PRAGMA application_id`: `LLMS`.
 const APPLICATION_ID: i32 = 0x4C4C_4D53;
@@ -75,9 +71,9 @@ impl DatabaseError {
 /// # Errors
 /// It cannot be written, or the bodies cannot be read.
 pub fn write(run: &RunDir, content: &Content<'_>) -> Result<(), StoreError> {
-    let path = run.file(FILE);
+    let path = run.file(DATABASE);
     replace_by(&path, |temporary| fill(temporary, run, content)).map_err(|error| error.with_path(&path))?;
-    run.list_file(FILE)
+    run.list_file(DATABASE)
 }
 
 /// Removes the database of a run, if there is one.
@@ -85,8 +81,8 @@ pub fn write(run: &RunDir, content: &Content<'_>) -> Result<(), StoreError> {
 /// # Errors
 /// It cannot be removed.
 pub fn remove(run: &RunDir) -> Result<(), StoreError> {
-    run.unlist_file(FILE)?;
-    run.remove(FILE)
+    run.unlist_file(DATABASE)?;
+    run.remove(DATABASE)
 }
 
 /// Whether the run has a database with bodies.
@@ -94,8 +90,8 @@ pub fn remove(run: &RunDir) -> Result<(), StoreError> {
 /// # Errors
 /// It cannot be read.
 pub fn holds_bodies(run: &RunDir) -> Result<bool, StoreError> {
-    let path = run.file(FILE);
-    run.check_file(FILE)?;
+    let path = run.file(DATABASE);
+    run.check_file(DATABASE)?;
     let count =
         || -> Result<i64, DatabaseError> { Ok(open(&path)?.query_row("SELECT count(*) FROM bodies", [], |row| row.get(0))?) };
     count().map(|count| count > 0).map_err(|error| error.with_path(&path))
@@ -129,7 +125,7 @@ fn fill(path: &Path, run: &RunDir, content: &Content<'_>) -> Result<(), Database
     transaction.execute_batch(schema::INDICES)?;
     transaction.commit()?;
     connection.close().map_err(|(_, error)| error)?;
-    Ok(run.unlist_file(FILE)?)
+    Ok(run.unlist_file(DATABASE)?)
 }
 
 /// A number as SQLite stores it; None for numbers beyond its range.
@@ -307,9 +303,9 @@ fn write_bodies(connection: &Connection, run: &RunDir) -> Result<(), DatabaseErr
     if spool.exists() {
         return write_spooled_bodies(&mut insert, SpooledBodies::open(&spool)?);
     }
-    let earlier = run.file(FILE);
+    let earlier = run.file(DATABASE);
     if earlier.exists() {
-        run.check_file(FILE)?;
+        run.check_file(DATABASE)?;
         let earlier = open(&earlier)?;
         let mut bodies = earlier.prepare("SELECT * FROM bodies ORDER BY rowid")?;
         let mut rows = bodies.query([])?;

@@ -1,6 +1,7 @@
 use super::draw;
 use super::state::{State, View};
-use crate::run::event::{Event, Progress};
+use crate::run::collector::live_metrics::Progress;
+use crate::run::event::Event;
 use crate::run::execution::stop::Level;
 use llmscen_core::early_stop::{EarlyStop, Saturated};
 use llmscen_core::plan::Plan;

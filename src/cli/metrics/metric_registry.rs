@@ -1,7 +1,7 @@
 //! The values of the metrics endpoint: current totals of each case over its rounds.
 
-use crate::run::collector::live_metrics::{Buckets, LiveTotals};
-use crate::run::event::{Event, Progress};
+use crate::run::collector::live_metrics::{Buckets, LiveTotals, Progress};
+use crate::run::event::Event;
 use crate::run::execution::redactor;
 use llmscen_core::outcome::Phase;
 use llmscen_core::plan::{Case, Plan};

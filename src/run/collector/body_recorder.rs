@@ -1,13 +1,13 @@
 //! Stores bodies: removes secrets, compresses them and appends them to the spool, on the thread of the collector.
 
-use crate::run::round::RoundInput;
-use crate::store::StoreError;
 use crate::store::bodies::{self, BodySample, Extent, Head, Packed, Spool, spool};
+use crate::store::{RunDir, StoreError};
 use llmscen_client::body_capture::{CapturedExchange, MAX_BODY_BYTES};
 use llmscen_client::redact::target_redactor;
 use llmscen_client::route::Route;
 use llmscen_core::artifacts::Bodies;
 use llmscen_core::outcome::{Outcome, Phase};
+use llmscen_core::plan::Case;
 use llmscen_core::redact::Redactor;
 use llmscen_core::seed::Seed;
 use std::io;
@@ -26,25 +26,31 @@ pub struct BodyRecorder {
 }
 
 impl BodyRecorder {
-    /// The recorder of a round with this route; None if no bodies are stored.
+    /// The recorder of a round with this seed and route; None if no bodies are stored.
     ///
     /// # Errors
     /// The spool cannot be written.
-    pub fn new(input: &RoundInput<'_>, route: Option<&Route>) -> Result<Option<BodyRecorder>, StoreError> {
-        let sample = match input.bodies {
+    pub fn new(
+        case: &Case,
+        round: u32,
+        seed: Seed,
+        bodies: Bodies,
+        folder: &RunDir,
+        route: Option<&Route>,
+    ) -> Result<Option<BodyRecorder>, StoreError> {
+        let sample = match bodies {
             Bodies::None => return Ok(None),
             Bodies::Sample => Some(BodySample::default()),
             Bodies::Failed | Bodies::All => None,
         };
         Ok(Some(BodyRecorder {
-            spool: Spool::append(&input.folder.file(spool::FILE))?,
-            case: input.case.id.clone(),
-            round: input.round,
-            redactor: route
-                .map_or_else(|| Redactor::for_target(&input.case.target), |route| target_redactor(&input.case.target, route)),
-            seed: input.seed.child("bodies"),
+            spool: Spool::append(&folder.file(spool::FILE))?,
+            case: case.id.clone(),
+            round,
+            redactor: route.map_or_else(|| Redactor::for_target(&case.target), |route| target_redactor(&case.target, route)),
+            seed: seed.child("bodies"),
             sample,
-            only_failed: input.bodies == Bodies::Failed,
+            only_failed: bodies == Bodies::Failed,
         }))
     }
 

@@ -2,9 +2,8 @@
 
 use crate::run::error::RunError;
 use crate::run::event::{Event, Preparing};
-use crate::run::execution::Context;
 use crate::run::execution::stop::{Level, Stop};
-use crate::run::round::RoundInput;
+use crate::run::prepare::Context;
 use crate::store::{RunDir, StoreError, npy};
 use llmscen_client::clock::Clock;
 use llmscen_core::load::Shape;
@@ -208,10 +207,10 @@ pub struct LogitsWriter {
 }
 
 impl LogitsWriter {
-    /// The writer of a round.
-    pub fn new(input: &RoundInput<'_>, halt: Stop) -> LogitsWriter {
-        let case = npy::folder_name(input.index as u32, &input.case.id);
-        LogitsWriter { folder: input.folder.clone(), case, round: input.round, halt, fault: Mutex::default() }
+    /// The writer of a round of a case with this index in the plan.
+    pub fn new(folder: &RunDir, index: usize, case: &Case, round: u32, halt: Stop) -> LogitsWriter {
+        let case = npy::folder_name(index as u32, &case.id);
+        LogitsWriter { folder: folder.clone(), case, round, halt, fault: Mutex::default() }
     }
 
     fn write(&self, logits: &Logits<'_>) {

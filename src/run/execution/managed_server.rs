@@ -2,9 +2,8 @@
 
 use crate::run::error::RunError;
 use crate::run::event::{Event, Preparing};
-use crate::run::execution::Context;
 use crate::run::execution::stop::{Level, Stop};
-use crate::run::prepare::{PreparedCase, reach_started};
+use crate::run::prepare::{Context, PreparedCase, reach_started};
 use crate::store::RunDir;
 use llmscen_client::server::{
     self, NotReady, ReadinessProbe, ReadyTimes, Server, ServerCommand, ServerError, ServerExit, log_tail,

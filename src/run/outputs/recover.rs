@@ -49,7 +49,7 @@ pub fn recover(plan: &mut Plan, folder: &RunDir) -> Result<(Table, Manifest), Ru
     let incomplete = (incomplete_bytes > 0)
         .then(|| format!("{} ends with an incomplete request ({incomplete_bytes} bytes), which is left out", journal::FILE));
     // An earlier `report` may have stored the same notes.
-    for note in [Some(why.to_owned()), damage.note(), incomplete].into_iter().flatten() {
+    for note in [Some(why.to_owned()), damage.note(journal::FILE), incomplete].into_iter().flatten() {
         if !manifest.notes.contains(&note) {
             manifest.notes.push(note);
         }

@@ -1,6 +1,6 @@
 //! Users who cancel their requests (`request.cancel`).
 
-use crate::run::requests::RequestPosition;
+use crate::run::requests::traffic_class::RequestPosition;
 use llmscen_core::request::sample_length;
 use llmscen_core::request::{Cancel, CancelWhen, ClientCancel};
 use llmscen_core::schedule::delays::sample_think_time;

@@ -1,16 +1,17 @@
 //! Traffic classes: all requests of a case, or those of one entry of its mix, and the dataset rows of each.
 
-use llmscen_core::dataset::OnExhausted;
-use llmscen_core::dataset::Session;
+use llmscen_core::dataset::{OnExhausted, Prompt, Session};
 use llmscen_core::mix::MixEntry;
+use llmscen_core::outcome::Phase;
 use llmscen_core::plan::Case;
+use llmscen_core::request::{ClientCancel, PreparedRequest};
 use llmscen_core::schedule::Schedule;
 use llmscen_core::schedule::mix;
 use llmscen_core::seed::Seed;
 use llmscen_core::units::Nanos;
 use llmscen_datasets::token::Tokenizer;
 use llmscen_datasets::{PromptError, Prompts};
-use llmscen_scenario::render::Renderer;
+use llmscen_scenario::render::{Rendered, Renderer};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -40,6 +41,70 @@ impl TrafficClass {
     /// The seed of its requests in a round; that of an entry does not depend on the other entries.
     pub fn seed(&self, round: Seed) -> Seed {
         self.entry.as_ref().map_or(round, |entry| mix::entry_seed(round, &entry.name))
+    }
+}
+
+/// One traffic class in one round.
+pub(crate) struct ClassSource {
+    pub class: Arc<TrafficClass>,
+    /// The prompts, by the number of the request within the class.
+    pub prompts: Arc<dyn Prompts>,
+    /// Seed of the class in this round.
+    pub seed: Seed,
+}
+
+impl ClassSource {
+    /// The sources of a round from its classes, the prompts of each, and the seed of the round.
+    pub fn new_all(classes: &[Arc<TrafficClass>], prompts: &[Arc<dyn Prompts>], round: Seed) -> Vec<ClassSource> {
+        let source = |(class, prompts): (&Arc<TrafficClass>, &Arc<dyn Prompts>)| ClassSource {
+            class: class.clone(),
+            prompts: prompts.clone(),
+            seed: class.seed(round),
+        };
+        classes.iter().zip(prompts).map(source).collect()
+    }
+}
+
+/// The position of a request among those of its case.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RequestPosition {
+    /// Number of the request, or of its session.
+    pub seq: u64,
+    /// Turn, from 0.
+    pub turn: u32,
+    /// Turns of the session.
+    pub turns: u32,
+    /// Entry of the mix, from 0.
+    pub entry: usize,
+    /// Number of the request, or of its session, among those of its entry.
+    pub number: u64,
+}
+
+/// The request of a prompt, from its rendered body.
+pub fn build_call(
+    prompt: Prompt,
+    position: RequestPosition,
+    rendered: Rendered,
+    due: Option<(Nanos, Phase)>,
+    leave: Option<ClientCancel>,
+) -> PreparedRequest {
+    PreparedRequest {
+        seq: position.seq,
+        turn: position.turn,
+        turns: position.turns,
+        entry: position.entry,
+        number: position.number,
+        group: prompt.group,
+        headers: prompt.headers,
+        due,
+        model: rendered.model,
+        body: rendered.bytes,
+        streamed: rendered.streamed,
+        max_tokens: rendered.max_tokens,
+        items: rendered.items,
+        prompt_tokens: prompt.tokens,
+        approximate: prompt.approximate,
+        cancel: leave,
     }
 }
 

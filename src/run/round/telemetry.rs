@@ -1,8 +1,7 @@
 //! The telemetry of a round: its sources, and the file of their samples.
 
 use crate::run::error::RunError;
-use crate::run::execution::Context;
-use crate::run::round::metrics_url;
+use crate::run::prepare::Context;
 use crate::store::{READINGS, RunDir};
 use llmscen_analysis::telemetry;
 use llmscen_core::plan::{Case, Plan};
@@ -98,6 +97,14 @@ impl Observer {
             sources.extend(self.nvidia.as_ref().map(|gpus| gpus.source(interval, server_processes)));
             sources.extend(self.amd.as_ref().map(|gpus| gpus.source(interval)));
         }
+    }
+}
+
+/// The URL of a metrics endpoint; `simulator` stands for the simulator's address.
+fn metrics_url(url: &str, simulator: Option<SocketAddr>) -> String {
+    match simulator {
+        Some(address) if url == "simulator" => format!("http://{address}/metrics"),
+        _ => url.to_owned(),
     }
 }
 

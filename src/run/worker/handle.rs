@@ -6,7 +6,7 @@ use crate::run::execution::panics::PressOnPanic;
 use crate::run::execution::stop::Stop;
 use crate::run::worker::Worker;
 use llmscen_client::clock::Clock;
-use llmscen_client::counters::{CounterTotals, LiveCounters};
+use llmscen_client::counters::LiveCounters;
 use llmscen_client::stalls::{Moment, thread_cpu};
 use llmscen_core::manifest::{Stall, WorkerStalls};
 use llmscen_core::plan::Case;
@@ -76,11 +76,6 @@ pub fn worker_count(case: &Case) -> usize {
     }
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     case.load.shape.users().map_or(cores, |users| cores.min(users as usize).max(1))
-}
-
-/// The sum of the workers' counters.
-pub fn total_counters(gauges: &[Arc<LiveCounters>]) -> CounterTotals {
-    gauges.iter().fold(CounterTotals::default(), |sum, worker| worker.add_to(sum))
 }
 
 fn run_worker(

@@ -8,8 +8,8 @@
 //! per turn.
 
 use crate::run::execution::stop::Level;
-use crate::run::requests::RequestPosition;
 use crate::run::requests::conversation::Conversation;
+use crate::run::requests::traffic_class::RequestPosition;
 use crate::run::requests::turn_renderer::{RenderedTurn, TurnRequest};
 use crate::run::worker::timer::{Deadlines, Timer};
 use crate::run::worker::{ScheduledRequest, Worker};

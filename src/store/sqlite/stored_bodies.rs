@@ -1,8 +1,8 @@
 //! Reads the stored bodies of a run, with facts of each request.
 
 use crate::store::error::StoreError;
-use crate::store::rundir::RunDir;
-use crate::store::sqlite::{DatabaseError, FILE, open, to_integer};
+use crate::store::rundir::{DATABASE, RunDir};
+use crate::store::sqlite::{DatabaseError, open, to_integer};
 use flate2::read::ZlibDecoder;
 use llmscen_core::units::Nanos;
 use rusqlite::{Connection, Row, named_params};
@@ -120,11 +120,11 @@ const WHERE: &str = "FROM bodies JOIN requests USING (case_id, round, seq, turn)
 /// # Errors
 /// The database cannot be read.
 pub fn stored_bodies(run: &RunDir, filter: &BodyFilter, limit: u64) -> Result<(Vec<StoredBodies>, u64), StoreError> {
-    let path = run.file(FILE);
+    let path = run.file(DATABASE);
     if !path.exists() {
         return Ok((Vec::new(), 0));
     }
-    run.check_file(FILE)?;
+    run.check_file(DATABASE)?;
     open(&path).and_then(|connection| query(&connection, filter, limit)).map_err(|error| error.with_path(&path))
 }
 

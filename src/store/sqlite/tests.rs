@@ -69,7 +69,7 @@ fn report() -> Report {
 fn written(folder: &Path, outcomes: &[Outcome]) -> Connection {
     let run = RunDir::at(folder);
     write(&run, &Content { plan: &plan(), table: &table(outcomes), report: &report() }).unwrap();
-    open(&run.file(FILE)).unwrap()
+    open(&run.file(DATABASE)).unwrap()
 }
 
 fn one<T: rusqlite::types::FromSql>(database: &Connection, query: &str) -> T {
@@ -130,12 +130,12 @@ fn bodies_come_from_the_spool_and_stay_the_same_without_it() {
     let database = written(folder.path(), &outcomes);
     let stored = "SELECT group_concat(seq || ':' || hex(request) || ':' || (response IS NULL), ' ') FROM bodies";
     assert_eq!(one::<String>(&database, stored), "0:000000:1 2:020202:1", "a body without its row is left out");
-    let first = fs::read(run.file(FILE)).unwrap();
+    let first = fs::read(run.file(DATABASE)).unwrap();
     assert!(holds_bodies(&run).unwrap());
     run.remove(spool::FILE).unwrap();
     for _ in 0..2 {
         written(folder.path(), &outcomes);
-        assert!(fs::read(run.file(FILE)).unwrap() == first);
+        assert!(fs::read(run.file(DATABASE)).unwrap() == first);
     }
     assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1, "nothing else is left behind");
 }
@@ -144,8 +144,8 @@ fn bodies_come_from_the_spool_and_stay_the_same_without_it() {
 fn bodies_of_another_version_are_not_overwritten() {
     let folder = tempfile::tempdir().unwrap();
     let run = RunDir::at(folder.path());
-    Connection::open(run.file(FILE)).unwrap().pragma_update(None, "user_version", 99).unwrap();
-    let before = fs::read(run.file(FILE)).unwrap();
+    Connection::open(run.file(DATABASE)).unwrap().pragma_update(None, "user_version", 99).unwrap();
+    let before = fs::read(run.file(DATABASE)).unwrap();
     let error = write(&run, &Content { plan: &plan(), table: &table(&[]), report: &report() }).unwrap_err().to_string();
     assert!(
         error.ends_with(
@@ -153,5 +153,5 @@ fn bodies_of_another_version_are_not_overwritten() {
         ),
         "{error}"
     );
-    assert!(fs::read(run.file(FILE)).unwrap() == before);
+    assert!(fs::read(run.file(DATABASE)).unwrap() == before);
 }
