@@ -5,8 +5,9 @@ use crate::sections::scenario::SCENARIO;
 use crate::sections::server::command;
 use crate::tree::{Data, Node, Part, last_segment};
 use llmscen_core::plan::Plan;
+use llmscen_core::redact::Secret;
 use llmscen_core::redact::is_distinct;
-use llmscen_core::target::{Secret, TargetLocation};
+use llmscen_core::target::TargetLocation;
 use llmscen_core::url_secrets::{is_secret_name, is_url, needs_placeholder, redact_url, secret_ranges, secrets_in_url};
 use std::collections::{BTreeMap, BTreeSet};
 

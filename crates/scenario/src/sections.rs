@@ -19,7 +19,7 @@ pub(crate) mod telemetry;
 use crate::fault::{Mistake, Review};
 use crate::tree::{Entry, Node, Span};
 use llmscen_core::api::Api;
-use llmscen_core::plan::Labels;
+use llmscen_core::label::Labels;
 use std::borrow::Cow;
 use std::collections::BTreeSet;
 

@@ -40,8 +40,7 @@ impl BodyRecorder {
             spool: Spool::append(&input.folder.file(spool::FILE))?,
             case: input.case.id.clone(),
             round: input.round,
-            redactor: route
-                .map_or_else(|| Redactor::for_target(&input.case.target), |route| target_redactor(&input.case.target, route)),
+            redactor: route.map_or_else(|| input.case.target.redactor(), |route| target_redactor(&input.case.target, route)),
             seed: input.seed.child("bodies"),
             sample,
             only_failed: input.bodies == Bodies::Failed,

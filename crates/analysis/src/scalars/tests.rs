@@ -4,11 +4,11 @@ mod scalars {
     use crate::sample::sample_case;
     use crate::table::{Table, TaggedOutcome};
     use llmscen_core::check::{Check, Confidence, NoData, Op, RequestLimit, RequestSet, Subject};
+    use llmscen_core::label::Labels;
     use llmscen_core::load::Shape;
     use llmscen_core::manifest::Part;
     use llmscen_core::metric::Metric;
     use llmscen_core::outcome::FailureKind;
-    use llmscen_core::plan::Labels;
     use llmscen_core::target::Startup;
     use llmscen_core::units::Nanos;
 

@@ -88,11 +88,11 @@ mod stage_slice {
     use crate::CaseFacts;
     use crate::fixture::{case, failed, stream, table, warmup};
     use crate::sample::sample_case;
+    use llmscen_core::label::Scalar;
     use llmscen_core::load::{Arrival, Shape};
     use llmscen_core::manifest::Part;
     use llmscen_core::metric::Metric;
     use llmscen_core::outcome::FailureKind;
-    use llmscen_core::plan::Scalar;
     use llmscen_core::stage::{RateProfile, RateStage};
     use llmscen_core::units::Nanos;
 

@@ -10,8 +10,8 @@ use llmscen_core::baseline::{
     BASELINE_SCHEMA, Baseline, BaselineCase, Figure, LEVELS, MIN_RUNS_FOR_SPREAD, ReferenceValue, SINGLE_SCHEMA, Spread,
 };
 use llmscen_core::check::{Check, Confidence, Subject};
+use llmscen_core::label::Labels;
 use llmscen_core::metric::Metric;
-use llmscen_core::plan::Labels;
 use llmscen_core::plan::{BaselineFile, Case};
 use llmscen_core::stats::comparison::Group;
 use llmscen_core::stats::share;

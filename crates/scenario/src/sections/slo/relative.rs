@@ -8,9 +8,9 @@ use crate::sections::reference;
 use crate::tree::{Node, Span};
 use llmscen_core::baseline::{ReferenceKind, ReferenceValue, Relative};
 use llmscen_core::check::{Check, Confidence, Subject};
+use llmscen_core::label::Scalar;
 use llmscen_core::metric::{Metric, Stat};
 use llmscen_core::plan::Case;
-use llmscen_core::plan::Scalar;
 use llmscen_core::telemetry::TelemetrySpec;
 
 /// The inputs of relative limits.
