@@ -1,7 +1,8 @@
 //! Outcomes, cases and measured requests for tests. Timestamps are whole milliseconds.
 
+use crate::columns::TaggedOutcome;
 use crate::measured_requests::{MeasuredRequests, RequestFields};
-use crate::table::{Table, TaggedOutcome};
+use crate::table::Table;
 use crate::{CaseFacts, Sample};
 use llmscen_core::api::Api;
 use llmscen_core::dataset::{DatasetSpec, Source};

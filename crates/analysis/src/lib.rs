@@ -31,6 +31,7 @@ pub mod telemetry;
 mod timed_request;
 
 pub use chart_data::{cdfs, chart_data, timelines};
+pub use columns::TaggedOutcome;
 pub use csv::cases_csv;
 pub use error::TableError;
 pub use groups::group_reports;
@@ -41,7 +42,7 @@ pub use notes::{prompt_lengths, token_notes, token_source};
 pub use repeats::round_variances;
 pub use sample::{Amounts, Flow, Sample, failure_examples, sample_case, sample_round};
 pub use settle::{discarded_start, truncation};
-pub use table::{Builder, Table, TaggedOutcome};
+pub use table::{Builder, Table};
 pub use timed_request::{TimedRequest, timed_requests};
 
 use llmscen_core::manifest::Part;

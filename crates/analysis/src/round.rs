@@ -50,8 +50,9 @@ fn window(rows: &[RequestRow<'_>]) -> Option<(u64, u64)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::columns::TaggedOutcome;
     use crate::fixture::{case, outcome, table, warmup};
-    use crate::table::{Table, TaggedOutcome};
+    use crate::table::Table;
     use llmscen_core::load::Shape;
 
     #[test]

@@ -1,8 +1,9 @@
 mod scalars {
     use super::super::startup_seconds;
+    use crate::columns::TaggedOutcome;
     use crate::fixture::{case, facts, failed, outcome, stream, table, warmup};
     use crate::sample::sample_case;
-    use crate::table::{Table, TaggedOutcome};
+    use crate::table::Table;
     use llmscen_core::check::{Check, Confidence, NoData, Op, RequestLimit, RequestSet, Subject};
     use llmscen_core::label::Labels;
     use llmscen_core::load::Shape;
