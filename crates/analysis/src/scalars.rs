@@ -5,7 +5,7 @@ use crate::in_flight::{InFlight, Steady, steady_state};
 use crate::measured_requests::MeasuredRequest;
 use crate::request_row::RequestRow;
 use crate::round::Round;
-use crate::sample::Flow;
+use crate::sending::Flow;
 use crate::sending::{rates, throughput_window};
 use crate::telemetry::{self, RoundTelemetry};
 use llmscen_core::check::{RequestLimit, Subject};

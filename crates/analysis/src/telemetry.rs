@@ -5,8 +5,8 @@
 
 use crate::CaseFacts;
 use crate::request_row::RequestRow;
+use crate::round::cancelled_by_stop;
 use crate::round::{Round, rounds};
-use crate::sample::cancelled_by_stop;
 use crate::table::Table;
 use llmscen_core::report::Series;
 use llmscen_core::report::Telemetry;

@@ -2,7 +2,8 @@
 
 use crate::judge::rule::Assessment;
 use crate::measured_requests::MeasuredRequest;
-use crate::sample::{Amounts, Flow, Sample};
+use crate::sample::Sample;
+use crate::sending::{Amounts, Flow};
 use llmscen_core::check::{Check, Ruling};
 use llmscen_core::metric::Metric;
 use llmscen_core::stats::design::{Unit, ratio};

@@ -5,6 +5,7 @@ mod sample {
     use crate::sample::failure_examples;
     use llmscen_core::early_stop::EarlyStop;
     use llmscen_core::load::Shape;
+    use llmscen_core::manifest::Part;
     use llmscen_core::outcome::Outcome;
     use llmscen_core::request::Wait;
     use llmscen_core::request::{Cancel, Quantity};
