@@ -1,7 +1,6 @@
 //! The measured requests of a case in columns: what summaries and verdicts are computed from.
 
-use crate::columns::TaggedOutcome;
-use crate::columns::{Columns, Dictionary, Lists};
+use crate::columns::{Columns, Dictionary, Lists, TaggedOutcome};
 use crate::request_row::{RequestRow, meets_limit};
 use llmscen_core::check::RequestLimit;
 use llmscen_core::metric::{Metric, Scope};

@@ -79,8 +79,7 @@ mod tests {
     use crate::judge::fixture::{check, conditions, ok, sample};
     use crate::judge::rule;
     use llmscen_core::check::{Op, Verdict};
-    use llmscen_core::label::STAGE;
-    use llmscen_core::label::{Labels, Scalar};
+    use llmscen_core::label::{Labels, STAGE, Scalar};
     use llmscen_core::metric::Metric;
     use llmscen_core::report::{Audit, DatasetEnd};
     use llmscen_core::sample::Counts;

@@ -1,6 +1,6 @@
 //! Limits on means and throughputs, by batch means with Student's t.
 
-use crate::judge::rule::Assessment;
+use crate::judge::assessment::Assessment;
 use crate::measured_requests::MeasuredRequest;
 use crate::sample::Sample;
 use crate::sending::{Amounts, Flow};

@@ -7,8 +7,7 @@ mod sample {
     use llmscen_core::load::Shape;
     use llmscen_core::manifest::Part;
     use llmscen_core::outcome::Outcome;
-    use llmscen_core::request::Wait;
-    use llmscen_core::request::{Cancel, Quantity};
+    use llmscen_core::request::{Cancel, Quantity, Wait};
     use llmscen_core::units::Nanos;
 
     #[test]

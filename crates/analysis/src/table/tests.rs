@@ -1,8 +1,7 @@
 mod table {
     use super::super::*;
     use crate::fixture::{failed, outcome};
-    use llmscen_core::outcome::FailureKind;
-    use llmscen_core::outcome::Outcome;
+    use llmscen_core::outcome::{FailureKind, Outcome};
     use llmscen_core::units::Nanos;
 
     fn tagged<'a>(case: &'a str, round: u32, outcome: &'a Outcome) -> TaggedOutcome<'a> {
