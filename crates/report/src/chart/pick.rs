@@ -3,8 +3,7 @@
 use crate::chart::axis::Axis;
 use crate::chart::figure::{Mark, Panel};
 use crate::chart::style::{category, ramp};
-use llmscen_core::label::STAGE;
-use llmscen_core::label::Scalar;
+use llmscen_core::label::{STAGE, Scalar};
 use llmscen_core::metric::{Metric, Scope};
 use llmscen_core::report::{CaseReport, Report, TokenSource};
 use plotters::style::RGBColor;

@@ -3,8 +3,7 @@
 use crate::chart::axis::Axis;
 use crate::chart::pick::{CaseNames, evenly_spaced, shown};
 use crate::chart::style::{Stroke, category};
-use llmscen_core::label::Labels;
-use llmscen_core::label::STAGE;
+use llmscen_core::label::{Labels, STAGE};
 use llmscen_core::metric::Metric;
 use llmscen_core::report::{CaseReport, Report, Series};
 
