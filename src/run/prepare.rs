@@ -15,7 +15,6 @@ use llmscen_core::load::Shape;
 use llmscen_core::mix::MixEntry;
 use llmscen_core::outcome::{Failure, FailureKind};
 use llmscen_core::plan::{Case, Plan, TraceFile};
-use llmscen_core::redact::Redactor;
 use llmscen_core::schedule::Schedule;
 use llmscen_core::seed::Seed;
 use llmscen_core::target::{Target, TargetLocation};
@@ -328,7 +327,7 @@ async fn reach_target(target: &Target, url: &str, prepared: &PreparedCase, conte
         connected = connect(&client) => connected,
     };
     connected.map_err(|(attempts, failure)| RunError::Unreachable {
-        url: Redactor::for_target(target).redact_truncated(url),
+        url: target.redactor().redact_truncated(url),
         failure,
         attempts,
         seconds: start.elapsed().as_secs_f64(),
@@ -372,7 +371,7 @@ pub fn describe_targets(plan: &Plan, env: &BTreeMap<String, String>) -> BTreeMap
         let TargetLocation::Url(url) = &case.target.location else { continue };
         let proxy = url.parse::<Uri>().ok().and_then(|uri| proxy_for(&uri, env));
         let proxy = proxy.map(|proxy| format!("through the proxy {proxy}")).unwrap_or_default();
-        targets.insert(Redactor::for_target(&case.target).redact_truncated(&redact_url(url)), proxy);
+        targets.insert(case.target.redactor().redact_truncated(&redact_url(url)), proxy);
     }
     targets
 }
@@ -381,7 +380,7 @@ pub fn describe_targets(plan: &Plan, env: &BTreeMap<String, String>) -> BTreeMap
 /// is not in the list yet.
 pub fn list_models(case: &Case, prepared: &PreparedCase, not_found: bool, served: &mut BTreeMap<String, Vec<String>>) {
     let TargetLocation::Url(url) = &case.target.location else { return };
-    let url = Redactor::for_target(&case.target).redact_truncated(url);
+    let url = case.target.redactor().redact_truncated(url);
     if !not_found || served.contains_key(&url) {
         return;
     }

@@ -174,7 +174,7 @@ pub fn run_round(
     }
     fault = fault.or_else(|| part.ending.as_ref().and_then(RunError::from_ending));
 
-    let redactor = Redactor::for_target(&case.target);
+    let redactor = case.target.redactor();
     redact_readings(&redactor, &mut readings);
     // Case ids hold no secrets, and the rows are found by them.
     let part = Part { case: case.id.clone(), ..redactor.redact_value(part) };

@@ -22,7 +22,6 @@ use llmscen_client::retry::RequestPolicy;
 use llmscen_client::route::Route;
 use llmscen_core::outcome::{FailureKind, Outcome, Phase};
 use llmscen_core::plan::{Case, Plan};
-use llmscen_core::redact::Redactor;
 use llmscen_core::report::FailureExample;
 use llmscen_core::request::PreparedRequest;
 use llmscen_core::target::TargetLocation;
@@ -155,7 +154,7 @@ fn hint(case: &Case, outcome: &Outcome, served: Option<Vec<String>>) -> Option<S
     if failure.kind == FailureKind::Connect && case.target.server.is_none() {
         return Some("help: start the server, or fix `target.url`".to_owned());
     }
-    let served = served.map(|names| (Redactor::for_target(&case.target).redact_truncated(url), names)).into_iter().collect();
+    let served = served.map(|names| (case.target.redactor().redact_truncated(url), names)).into_iter().collect();
     let example = FailureExample {
         kind: failure.kind,
         count: 1,
@@ -169,7 +168,7 @@ fn hint(case: &Case, outcome: &Outcome, served: Option<Vec<String>>) -> Option<S
 /// The request and its response, without secrets.
 fn describe(case: &Case, route: Option<&Route>, finished: CompletedCall) -> SingleRequest {
     let CompletedCall { outcome, text, message, captured: copy } = finished;
-    let redactor = route.map_or_else(|| Redactor::for_target(&case.target), |route| target_redactor(&case.target, route));
+    let redactor = route.map_or_else(|| case.target.redactor(), |route| target_redactor(&case.target, route));
     let CapturedExchange { request, call_headers: request_headers, heads, response } =
         copy.map_or_else(CapturedExchange::default, |copy| *copy);
     let redactor = redactor.with_headers(&request_headers);
@@ -197,7 +196,7 @@ fn describe(case: &Case, route: Option<&Route>, finished: CompletedCall) -> Sing
         true => Content::Events(split_events(&response, framing, sent_at, |text| redactor.redact_truncated(text))),
         false => Content::Document(redactor.redact_truncated(&String::from_utf8_lossy(&response.bytes))),
     };
-    let url = route.map(|route| Redactor::for_target(&case.target).redact_truncated(&route.uri.to_string()));
+    let url = route.map(|route| case.target.redactor().redact_truncated(&route.uri.to_string()));
     let body = redactor.redact_truncated(&String::from_utf8_lossy(&request));
     let text = text.map(|text| redactor.redact_truncated(&text));
     let message = message.map(|message| Message {

@@ -2,13 +2,26 @@
 
 use crate::error::TableError;
 use crate::schema as s;
-use crate::table::{TaggedOutcome, phase_name};
+use crate::schema::phase_name;
 use llmscen_core::outcome::{Failure, Outcome};
 use llmscen_core::units::Nanos;
 use polars::prelude::*;
 use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
+
+/// An outcome with its case, round and shard.
+#[derive(Clone, Copy, Debug)]
+pub struct TaggedOutcome<'a> {
+    /// Case id.
+    pub case: &'a str,
+    /// Round of the case, from 0.
+    pub round: u32,
+    /// Shard that sent it, from 0.
+    pub shard: u32,
+    /// The outcome.
+    pub outcome: &'a Outcome,
+}
 
 /// A stored column.
 trait RawColumn: Sized {

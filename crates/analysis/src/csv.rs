@@ -87,7 +87,7 @@ fn text_column(cases: &[CaseReport], name: &str, get: impl Fn(&CaseReport) -> Op
 #[cfg(test)]
 mod tests {
     use super::*;
-    use llmscen_core::plan::{Labels, Scalar};
+    use llmscen_core::label::{Labels, Scalar};
     use llmscen_core::report::TokenSource;
     use std::collections::BTreeMap;
 

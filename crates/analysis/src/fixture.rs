@@ -1,15 +1,16 @@
 //! Outcomes, cases and measured requests for tests. Timestamps are whole milliseconds.
 
+use crate::columns::TaggedOutcome;
 use crate::measured_requests::{MeasuredRequests, RequestFields};
-use crate::table::{Table, TaggedOutcome};
+use crate::table::Table;
 use crate::{CaseFacts, Sample};
 use llmscen_core::api::Api;
 use llmscen_core::dataset::{DatasetSpec, Source};
+use llmscen_core::label::Labels;
 use llmscen_core::load::{Load, Shape};
 use llmscen_core::metric::Metric;
 use llmscen_core::outcome::{Counted, Failure, FailureKind, Finish, Outcome, Phase, Timeline, Usage};
 use llmscen_core::plan::Case;
-use llmscen_core::plan::Labels;
 use llmscen_core::request::RequestSpec;
 use llmscen_core::target::{ModelShare, Pool, Target, TargetLocation, Timeouts, Tls};
 use llmscen_core::units::Nanos;

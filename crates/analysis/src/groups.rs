@@ -90,7 +90,7 @@ mod tests {
     use super::*;
     use crate::fixture::case;
     use crate::fixture::{TestRequest, sample_of};
-    use crate::sample::{Amounts, Flow};
+    use crate::sending::{Amounts, Flow};
     use llmscen_core::dataset::{DatasetSpec, Source};
     use llmscen_core::load::Shape;
     use llmscen_core::mix::{EntryLoad, MixEntry};

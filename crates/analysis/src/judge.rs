@@ -3,6 +3,7 @@
 //! There are three kinds of tests (see `docs/metrics.md`): quantiles and shares by the exact binomial rule at their effective
 //! sample size, means and throughputs by batch means with Student's t, and everything else as a point estimate.
 
+mod assessment;
 mod chance;
 pub mod compare;
 mod counted;
@@ -12,15 +13,16 @@ mod figure;
 mod overall;
 mod ratio;
 mod relative;
+mod requirement;
 mod restarted;
 mod rule;
 mod watch;
 
-pub use chance::{is_futile, pass_probability, required_samples, usual_design_effect};
+pub use chance::{is_futile, pass_probability};
 pub use evidence::goodput_flags;
 pub use figure::{baseline_noise, figure};
 pub use overall::{exit_code, run_verdict, search_verdict};
-pub use relative::never_passes;
+pub use requirement::{never_passes, required_samples, usual_design_effect};
 pub use restarted::confirm_by_rounds;
 pub use rule::{Conditions, LoadKind, REJECTED, aborted_verdicts, rule, unmeasured_verdicts};
 pub use watch::Watch;

@@ -31,6 +31,7 @@ pub mod telemetry;
 mod timed_request;
 
 pub use chart_data::{cdfs, chart_data, timelines};
+pub use columns::TaggedOutcome;
 pub use csv::cases_csv;
 pub use error::TableError;
 pub use groups::group_reports;
@@ -39,9 +40,10 @@ pub use local::{BatchMetrics, batch_metrics, speed_table};
 pub use measured_requests::{MeasuredRequest, MeasuredRequests, RequestFields};
 pub use notes::{prompt_lengths, token_notes, token_source};
 pub use repeats::round_variances;
-pub use sample::{Amounts, Flow, Sample, failure_examples, sample_case, sample_round};
+pub use sample::{Sample, failure_examples, sample_case, sample_round};
+pub use sending::{Amounts, Flow};
 pub use settle::{discarded_start, truncation};
-pub use table::{Builder, Table, TaggedOutcome};
+pub use table::{Builder, Table};
 pub use timed_request::{TimedRequest, timed_requests};
 
 use llmscen_core::manifest::Part;

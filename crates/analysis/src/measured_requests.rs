@@ -1,8 +1,7 @@
 //! The measured requests of a case in columns: what summaries and verdicts are computed from.
 
-use crate::columns::{Columns, Dictionary, Lists};
-use crate::request_row::RequestRow;
-use crate::table::TaggedOutcome;
+use crate::columns::{Columns, Dictionary, Lists, TaggedOutcome};
+use crate::request_row::{RequestRow, meets_limit};
 use llmscen_core::check::RequestLimit;
 use llmscen_core::metric::{Metric, Scope};
 use llmscen_core::mix::is_in_group;
@@ -275,18 +274,6 @@ impl<'a> MeasuredRequest<'a> {
     pub(super) fn tags(self) -> Tags<'a> {
         let model = self.requests.models.get(self.row).map_or("", |model| model);
         Tags { round: self.round(), turn: self.turn(), group: self.group(), model }
-    }
-}
-
-/// Whether a request that is ok meets a limit. A value that does not exist meets none; but a stream of one token has no pace
-/// that could exceed a limit on `itl`, `tpot` or `decode_tps`.
-pub(super) fn meets_limit(limit: &RequestLimit, value: impl Fn(Metric) -> Option<f64>, gaps: &[f64]) -> bool {
-    let paceless = || value(Metric::Ttft).is_some();
-    match (limit.metric, value(limit.metric)) {
-        (Metric::Itl, _) if gaps.is_empty() => paceless(),
-        (Metric::Itl, _) => gaps.iter().all(|&gap| limit.op.holds(gap, limit.limit)),
-        (Metric::Tpot | Metric::DecodeTps, None) => paceless(),
-        (_, value) => value.is_some_and(|value| limit.op.holds(value, limit.limit)),
     }
 }
 

@@ -115,7 +115,7 @@ fn change(series: &[Vec<f64>], steps: usize, n: u64, mean: f64) -> Option<Change
 mod tests {
     use super::*;
     use crate::fixture::{TestRequest, sample_of};
-    use crate::sample::{Amounts, Flow};
+    use crate::sending::{Amounts, Flow};
     use llmscen_core::load::Arrival;
     use rand::{RngExt, SeedableRng};
     use rand_chacha::ChaCha8Rng;

@@ -5,10 +5,7 @@
 
 use crate::columns::Columns;
 use crate::error::TableError;
-use crate::measured_requests::meets_limit;
-use crate::schema::{self as s, Kind};
-use crate::settle::SETTLING;
-use crate::table::{OUTSIDE_STAGE, Table, phase_name};
+use crate::schema::{self as s, Kind, OUTSIDE_STAGE, SETTLING, phase_name};
 use llmscen_core::check::RequestLimit;
 use llmscen_core::metric::Metric;
 use llmscen_core::outcome::{FailureKind, Phase};
@@ -181,18 +178,6 @@ impl<'a> RequestRow<'a> {
 /// The value of the `outcome` column of a request that succeeded.
 const OK: &str = "ok";
 
-impl Table {
-    /// The rows in a range of indexes.
-    pub(super) fn rows(&self, range: Range<usize>) -> Vec<RequestRow<'_>> {
-        range.map(|row| RequestRow::new(&self.columns, row)).collect()
-    }
-
-    /// The rows of one case, ordered by (round, seq, turn).
-    pub(super) fn rows_of_case(&self, id: &str) -> Vec<RequestRow<'_>> {
-        self.rows(self.case_range(id))
-    }
-}
-
 /// Checks the values of the text columns `phase` and `outcome` that were read from a file.
 pub(super) fn check_texts(columns: &Columns) -> Result<(), TableError> {
     let known = [phase_name(Phase::Measured), phase_name(Phase::Warmup), OUTSIDE_STAGE, SETTLING];
@@ -352,6 +337,18 @@ impl RequestRow<'_> {
     pub(super) fn meets(&self, limits: &[RequestLimit]) -> bool {
         let gaps = if limits.iter().any(|limit| limit.metric == Metric::Itl) { self.gaps() } else { Vec::new() };
         self.ok() && limits.iter().all(|limit| meets_limit(limit, |metric| self.metric(metric), &gaps))
+    }
+}
+
+/// Whether a request that is ok meets a limit. A value that does not exist meets none; but a stream of one token has no pace
+/// that could exceed a limit on `itl`, `tpot` or `decode_tps`.
+pub(super) fn meets_limit(limit: &RequestLimit, value: impl Fn(Metric) -> Option<f64>, gaps: &[f64]) -> bool {
+    let paceless = || value(Metric::Ttft).is_some();
+    match (limit.metric, value(limit.metric)) {
+        (Metric::Itl, _) if gaps.is_empty() => paceless(),
+        (Metric::Itl, _) => gaps.iter().all(|&gap| limit.op.holds(gap, limit.limit)),
+        (Metric::Tpot | Metric::DecodeTps, None) => paceless(),
+        (_, value) => value.is_some_and(|value| limit.op.holds(value, limit.limit)),
     }
 }
 

@@ -3,6 +3,7 @@
 use crate::CaseFacts;
 use crate::request_row::RequestRow;
 use llmscen_core::manifest::Part;
+use llmscen_core::outcome::FailureKind;
 
 /// One round of a case.
 #[derive(Clone, Copy, Debug)]
@@ -47,11 +48,20 @@ fn window(rows: &[RequestRow<'_>]) -> Option<(u64, u64)> {
     measured().map(|row| row.end()).max().map(|to| (from, to.max(from)))
 }
 
+/// Whether a request was cancelled because its round was stopped early: it shows nothing of the server. Its row stays in the
+/// table.
+pub(super) fn cancelled_by_stop(row: &RequestRow<'_>, facts: &CaseFacts<'_>) -> bool {
+    let stopped = |part: &Part| part.ending.is_some() || part.probe.is_some_and(|probe| probe.hopeless);
+    let of_round = |part: &&Part| part.case == facts.case.id && part.round == row.round();
+    row.failure() == Some(FailureKind::Cancelled) && facts.parts.iter().find(of_round).is_some_and(stopped)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::columns::TaggedOutcome;
     use crate::fixture::{case, outcome, table, warmup};
-    use crate::table::{Table, TaggedOutcome};
+    use crate::table::Table;
     use llmscen_core::load::Shape;
 
     #[test]

@@ -1,12 +1,12 @@
 //! The measured requests of a case with all figures taken from them, and an example of each kind of failure.
 
-use crate::measured_requests::{MeasuredRequest, MeasuredRequests, Tags};
+use crate::measured_requests::{MeasuredRequest, MeasuredRequests};
 use crate::request_row::RequestRow;
-use crate::round::{Round, rounds};
+use crate::round::{Round, cancelled_by_stop, rounds};
 use crate::scalars::{hardware_scalars, scalars};
+use crate::sending::Flow;
 use crate::table::Table;
 use crate::{CaseFacts, sending, telemetry};
-use llmscen_core::manifest::Part;
 use llmscen_core::metric::{Metric, Scope};
 use llmscen_core::outcome::{Failure, FailureKind};
 use llmscen_core::report::FailureExample;
@@ -16,7 +16,6 @@ use llmscen_core::signal::Signal;
 use llmscen_core::stats::{moments, quantile};
 use llmscen_core::telemetry::SignalStat;
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 /// All measured requests of one case, and the windows they ran in.
 #[derive(Clone, Debug, Default)]
@@ -41,65 +40,6 @@ pub struct Sample {
     pub without_file: u64,
 }
 
-/// What arrived in the throughput window of one round, of the requests that share all tags. Warm-up requests are included:
-/// they load the server like any other request.
-#[derive(Clone, Debug, Default)]
-pub struct Flow {
-    /// Round of the case, from 0.
-    pub round: u32,
-    /// Turn in the session, from 0.
-    pub turn: u32,
-    /// Group of the prompt, where the dataset has groups.
-    pub group: Option<Arc<str>>,
-    /// Model.
-    pub model: Arc<str>,
-    /// By the bins that a window is divided into; those in which nothing arrived are absent.
-    pub bins: BTreeMap<u16, Amounts>,
-}
-
-impl Flow {
-    pub(super) fn tags(&self) -> Tags<'_> {
-        Tags { round: self.round, turn: self.turn, group: self.group.as_deref(), model: &self.model }
-    }
-}
-
-/// What arrived in one bin of a round's window.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Amounts {
-    /// Requests that ended, whatever the result.
-    pub ended: f64,
-    /// Requests that succeeded.
-    pub requests: f64,
-    /// Their inputs.
-    pub items: f64,
-    /// Output tokens.
-    pub output: f64,
-    /// Prompt and output tokens.
-    pub total: f64,
-}
-
-impl Amounts {
-    /// Adds the amounts of another bin.
-    pub fn add(&mut self, other: Amounts) {
-        self.ended += other.ended;
-        self.requests += other.requests;
-        self.items += other.items;
-        self.output += other.output;
-        self.total += other.total;
-    }
-
-    /// What counts towards this throughput; 0 for every other metric.
-    pub(super) fn amount(&self, throughput: Metric) -> f64 {
-        match throughput {
-            Metric::RequestThroughput => self.requests,
-            Metric::ItemThroughput => self.items,
-            Metric::OutputTps | Metric::OutputTpsPerGpu => self.output,
-            Metric::TotalTps => self.total,
-            _ => 0.0,
-        }
-    }
-}
-
 /// Samples a case over all its rounds.
 pub fn sample_case(table: &Table, facts: &CaseFacts<'_>) -> Sample {
     let rows: Vec<RequestRow<'_>> =
@@ -112,14 +52,6 @@ pub fn sample_round(table: &Table, facts: &CaseFacts<'_>, round: u32) -> Sample 
     let of_round = |row: &RequestRow<'_>| row.round() == round && !cancelled_by_stop(row, facts);
     let rows: Vec<RequestRow<'_>> = table.rows_of_case(&facts.case.id).into_iter().filter(of_round).collect();
     sample_rows(table, &rows, facts)
-}
-
-/// Whether a request was cancelled because its round was stopped early: it shows nothing of the server. Its row stays in the
-/// table.
-pub(super) fn cancelled_by_stop(row: &RequestRow<'_>, facts: &CaseFacts<'_>) -> bool {
-    let stopped = |part: &Part| part.ending.is_some() || part.probe.is_some_and(|probe| probe.hopeless);
-    let of_round = |part: &&Part| part.case == facts.case.id && part.round == row.round();
-    row.failure() == Some(FailureKind::Cancelled) && facts.parts.iter().find(of_round).is_some_and(stopped)
 }
 
 fn sample_rows(table: &Table, rows: &[RequestRow<'_>], facts: &CaseFacts<'_>) -> Sample {

@@ -2,6 +2,7 @@
 
 use crate::error::TableError;
 use llmscen_core::metric::{Metric, Scope};
+use llmscen_core::outcome::Phase;
 use llmscen_core::units::Unit;
 use polars::prelude::{DataFrame, DataType};
 
@@ -105,6 +106,20 @@ pub(super) const CHOICE_TTLT: &str = "choice_ttlt_ms";
 /// The derived columns that are not metrics.
 const DERIVED: [(&str, Kind); 4] =
     [(TOKEN_SOURCE, Kind::Text), (CHOICES, Kind::U32), (CHOICE_TTFT, Kind::F64List), (CHOICE_TTLT, Kind::F64List)];
+
+/// The value of the `phase` column.
+pub(super) fn phase_name(phase: Phase) -> &'static str {
+    match phase {
+        Phase::Warmup => "warmup",
+        Phase::Measured => "measured",
+    }
+}
+
+/// The phase of a row outside of a stage: it only counts towards requests in flight. Files never contain it.
+pub(super) const OUTSIDE_STAGE: &str = "beside";
+
+/// The phase of a row in the start of an open loop; it counts as warm-up.
+pub(super) const SETTLING: &str = "settling";
 
 /// The column type of a metric; None for a case-level metric.
 pub(super) fn metric_kind(metric: Metric) -> Option<Kind> {

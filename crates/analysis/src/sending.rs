@@ -8,9 +8,9 @@
 //! throughput depend on the length of the run.
 
 use crate::CaseFacts;
+use crate::measured_requests::Tags;
 use crate::request_row::RequestRow;
-use crate::round::{Round, rounds};
-use crate::sample::{Amounts, Flow, cancelled_by_stop};
+use crate::round::{Round, cancelled_by_stop, rounds};
 use crate::table::Table;
 use llmscen_core::load::Shape;
 use llmscen_core::manifest::Part;
@@ -19,6 +19,7 @@ use llmscen_core::stats::long_run::BINS;
 use llmscen_core::units::Nanos;
 use std::collections::BTreeMap;
 use std::ops::Range;
+use std::sync::Arc;
 
 /// From the first success, or the first measured scheduled send where that is later, until sending stops, in nanoseconds. The start
 /// is exclusive, since what arrives then was generated earlier; the end is inclusive. None where it is empty.
@@ -80,6 +81,65 @@ pub(super) fn drain_note(table: &Table, facts: &CaseFacts<'_>) -> Option<String>
             share * 100.0
         )
     })
+}
+
+/// What arrived in the throughput window of one round, of the requests that share all tags. Warm-up requests are included:
+/// they load the server like any other request.
+#[derive(Clone, Debug, Default)]
+pub struct Flow {
+    /// Round of the case, from 0.
+    pub round: u32,
+    /// Turn in the session, from 0.
+    pub turn: u32,
+    /// Group of the prompt, where the dataset has groups.
+    pub group: Option<Arc<str>>,
+    /// Model.
+    pub model: Arc<str>,
+    /// By the bins that a window is divided into; those in which nothing arrived are absent.
+    pub bins: BTreeMap<u16, Amounts>,
+}
+
+impl Flow {
+    pub(super) fn tags(&self) -> Tags<'_> {
+        Tags { round: self.round, turn: self.turn, group: self.group.as_deref(), model: &self.model }
+    }
+}
+
+/// What arrived in one bin of a round's window.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Amounts {
+    /// Requests that ended, whatever the result.
+    pub ended: f64,
+    /// Requests that succeeded.
+    pub requests: f64,
+    /// Their inputs.
+    pub items: f64,
+    /// Output tokens.
+    pub output: f64,
+    /// Prompt and output tokens.
+    pub total: f64,
+}
+
+impl Amounts {
+    /// Adds the amounts of another bin.
+    pub fn add(&mut self, other: Amounts) {
+        self.ended += other.ended;
+        self.requests += other.requests;
+        self.items += other.items;
+        self.output += other.output;
+        self.total += other.total;
+    }
+
+    /// What counts towards this throughput; 0 for every other metric.
+    pub(super) fn amount(&self, throughput: Metric) -> f64 {
+        match throughput {
+            Metric::RequestThroughput => self.requests,
+            Metric::ItemThroughput => self.items,
+            Metric::OutputTps | Metric::OutputTpsPerGpu => self.output,
+            Metric::TotalTps => self.total,
+            _ => 0.0,
+        }
+    }
 }
 
 /// What arrived in the throughput windows, by the tags of the requests.

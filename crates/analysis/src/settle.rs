@@ -5,6 +5,7 @@
 //! behavior of the server; so the start is discarded only where it is significantly faster than the rest.
 
 use crate::request_row::RequestRow;
+use crate::schema::SETTLING;
 use crate::table::Table;
 use llmscen_core::load::{Load, Shape, Warmup};
 use llmscen_core::plan::Case;
@@ -12,8 +13,6 @@ use llmscen_core::report::Discarded;
 use llmscen_core::stats::moments::{mean, sd};
 use std::collections::HashSet;
 
-/// The phase of a row in the start of an open loop; it counts as warm-up.
-pub(super) const SETTLING: &str = "settling";
 /// Requests per batch.
 const BATCH: usize = 5;
 /// With fewer batches nothing is discarded.

@@ -1,10 +1,9 @@
 //! The request table: one row per request of a run.
 
-use crate::columns::Columns;
+use crate::columns::{Columns, TaggedOutcome};
 use crate::error::TableError;
-use crate::request_row::derived_column;
-use crate::schema as s;
-use llmscen_core::outcome::{Outcome, Phase};
+use crate::request_row::{RequestRow, derived_column};
+use crate::schema::{self as s, OUTSIDE_STAGE};
 use llmscen_core::plan::StageSlice;
 use llmscen_core::telemetry::TelemetryRecord;
 use polars::prelude::*;
@@ -12,19 +11,6 @@ use std::ops::Range;
 
 /// Rows that are converted into a data frame at once.
 const BATCH: usize = 1 << 15;
-
-/// An outcome with its case, round and shard.
-#[derive(Clone, Copy, Debug)]
-pub struct TaggedOutcome<'a> {
-    /// Case id.
-    pub case: &'a str,
-    /// Round of the case, from 0.
-    pub round: u32,
-    /// Shard that sent it, from 0.
-    pub shard: u32,
-    /// The outcome.
-    pub outcome: &'a Outcome,
-}
 
 /// The request table: the raw values of every request of a run, warm-up included. The rows of a case are contiguous, ordered
 /// by round, seq and turn.
@@ -101,6 +87,16 @@ impl Table {
         code.and_then(|code| self.cases.get(code as usize)).cloned().unwrap_or_default()
     }
 
+    /// The rows in a range of indexes.
+    pub(super) fn rows(&self, range: Range<usize>) -> Vec<RequestRow<'_>> {
+        range.map(|row| RequestRow::new(&self.columns, row)).collect()
+    }
+
+    /// The rows of one case, ordered by (round, seq, turn).
+    pub(super) fn rows_of_case(&self, id: &str) -> Vec<RequestRow<'_>> {
+        self.rows(self.case_range(id))
+    }
+
     /// Adds the telemetry of the run.
     pub fn with_telemetry(self, recorded: Vec<TelemetryRecord>) -> Table {
         Table { recorded, ..self }
@@ -143,18 +139,7 @@ impl Table {
     }
 }
 
-/// The value of the `phase` column.
-pub(super) fn phase_name(phase: Phase) -> &'static str {
-    match phase {
-        Phase::Warmup => "warmup",
-        Phase::Measured => "measured",
-    }
-}
-
 // Stages.
-
-/// The phase of a row outside of a stage: it only counts towards requests in flight. Files never contain it.
-pub(super) const OUTSIDE_STAGE: &str = "beside";
 
 impl Table {
     /// The rows of a case as rows of one of its stages; those scheduled outside of the stage only count as in flight.

@@ -5,13 +5,12 @@
 
 use crate::CaseFacts;
 use crate::request_row::RequestRow;
-use crate::round::{Round, rounds};
-use crate::sample::cancelled_by_stop;
+use crate::round::{Round, cancelled_by_stop, rounds};
 use crate::table::Table;
-use llmscen_core::report::Series;
+use llmscen_core::report::{Series, Telemetry};
 use llmscen_core::signal::{Form, Signal};
 use llmscen_core::stats::moments;
-use llmscen_core::telemetry::{SignalStat, Source, Telemetry, TelemetryRecord};
+use llmscen_core::telemetry::{SignalStat, Source, TelemetryRecord};
 use std::collections::{BTreeMap, BTreeSet};
 
 mod codec;

@@ -2,7 +2,7 @@
 
 use crate::CaseFacts;
 use crate::request_row::RequestRow;
-use crate::sample::cancelled_by_stop;
+use crate::round::cancelled_by_stop;
 use crate::table::Table;
 use llmscen_core::check::RequestLimit;
 use llmscen_core::metric::Metric;

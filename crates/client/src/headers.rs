@@ -11,7 +11,8 @@ use http::header::{
 };
 use http::uri::{Authority, Parts, PathAndQuery};
 use http::{HeaderMap, HeaderName, HeaderValue, Request, Uri, Version};
-use llmscen_core::target::{HttpVersion, Secret, Target};
+use llmscen_core::redact::Secret;
+use llmscen_core::target::{HttpVersion, Target};
 use llmscen_protocols::Protocol;
 use percent_encoding::percent_decode_str;
 

@@ -12,7 +12,7 @@ pub fn target_redactor(target: &Target, route: &Route) -> Redactor {
     let user = basic_auth(&route.uri);
     let proxy = route.proxy.as_ref().and_then(|proxy| proxy.auth.as_ref()).and_then(|auth| auth.to_str().ok());
     let credentials = user.as_deref().into_iter().chain(proxy).filter_map(|value| value.rsplit(' ').next());
-    Redactor::for_target(target).with(credentials, redact::SHORTEST)
+    target.redactor().with(credentials, redact::SHORTEST)
 }
 
 /// Headers without secrets, in their order. A value is replaced if the name is that of a secret, or one of `named`, whose
@@ -38,7 +38,8 @@ pub fn redact_headers<'a>(
 mod tests {
     use super::*;
     use crate::exchange::tests::target;
-    use llmscen_core::target::{Secret, TargetLocation};
+    use llmscen_core::redact::Secret;
+    use llmscen_core::target::TargetLocation;
 
     #[test]
     fn secret_headers_and_headers_of_the_scenario_are_hidden() {

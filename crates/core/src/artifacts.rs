@@ -1,6 +1,6 @@
 //! Where the results of a run go besides its reports: stored forms, files in the formats of other tools, experiment trackers.
 
-use crate::target::Secret;
+use crate::redact::Secret;
 use serde::{Deserialize, Serialize};
 
 /// A file format in which the per-request records of a run are stored.

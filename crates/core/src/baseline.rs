@@ -4,8 +4,8 @@
 //! the sample count and one-sided bounds at the levels of `confidences`. A check at another level uses the next higher level,
 //! which is conservative. `docs/baselines.md` describes the file.
 
+use crate::label::Scalar;
 use crate::metric::Metric;
-use crate::plan::Scalar;
 use serde::{Deserialize, Deserializer, Serialize, de::Error};
 use serde_json::{Map, Value};
 use std::collections::{BTreeMap, BTreeSet};

@@ -1,8 +1,8 @@
 //! Service-level objectives (checks) and their verdicts.
 
 use crate::baseline::Relative;
+use crate::label::Labels;
 use crate::metric::{Metric, Scope, Stat};
-use crate::plan::Labels;
 use crate::signal::Signal;
 use crate::units::Unit;
 use serde::{Deserialize, Serialize};

@@ -1,8 +1,8 @@
 //! Where prompts come from, and what a dataset yields: prompts grouped into sessions.
 
-use crate::request::Quantity;
+use crate::redact::Secret;
+use crate::request::{Quantity, Wait};
 use crate::seed::Seed;
-use crate::target::Secret;
 use crate::units::Nanos;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -171,17 +171,6 @@ pub struct Turns {
     pub max: Option<u32>,
     /// Send the reasoning back with the reply.
     pub keep_reasoning: bool,
-}
-
-/// A delay that may differ from turn to turn.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Wait {
-    /// Constant.
-    Fixed(Nanos),
-    /// Uniform between the two, inclusive.
-    Uniform(Nanos, Nanos),
-    /// Exponential with this mean.
-    Exponential(Nanos),
 }
 
 /// The order in which rows are used.

@@ -14,6 +14,7 @@ pub mod compare;
 pub mod dataset;
 pub mod early_stop;
 pub mod escape;
+pub mod label;
 pub mod load;
 pub mod local;
 pub mod manifest;

@@ -3,17 +3,18 @@
 use crate::artifacts::{Bodies, ExportFormat, Store, Trackers};
 use crate::check::Check;
 use crate::dataset::{DatasetSpec, TraceSpec};
-use crate::load::{Load, Warmup};
-use crate::mix::MixEntry;
-use crate::redact::{DISTINCT, Redactor};
+use crate::label::{Labels, STAGE, Scalar};
+use crate::load::{Load, Shape, Warmup};
+use crate::mix::{EntryLoad, MixEntry, is_in_group};
+use crate::redact::{DISTINCT, Redactor, Secret};
 use crate::request::RequestSpec;
 use crate::search::CapacitySearch;
 use crate::seed::Seed;
-use crate::target::{Secret, Target};
+use crate::stage::six_digits;
+use crate::target::Target;
 use crate::telemetry::TelemetrySpec;
 use crate::units::Nanos;
 use serde::{Deserialize, Serialize};
-use std::fmt;
 use std::sync::Arc;
 
 /// Thresholds of the self-audit.
@@ -122,9 +123,6 @@ pub struct Case {
     pub stage_checks: Vec<Check>,
 }
 
-/// The label of a stage within its case, from 1; `all` is the case itself.
-pub const STAGE: &str = "load.stage";
-
 /// One stage of a case: reported as a separate case, but not run separately.
 #[derive(Clone, Debug, PartialEq)]
 pub struct StageSlice {
@@ -159,6 +157,73 @@ impl Case {
         let load = Load { shape, requests: None, duration: None, warmup: Warmup::Requests(0), ..self.load.clone() };
         let id = format!("{}/stage={}", self.id, index + 1);
         Some(Case { id, labels, load, checks, stage_checks: Vec::new(), ..self.clone() })
+    }
+
+    /// Each traffic class as a case without a mix; a case without a mix yields itself.
+    pub fn traffic_classes(&self) -> Vec<Case> {
+        if self.mix.is_empty() {
+            return vec![self.clone()];
+        }
+        let line = |entry: &MixEntry| Case {
+            request: entry.request.clone(),
+            dataset: entry.dataset.clone(),
+            mix: Vec::new(),
+            ..self.clone()
+        };
+        self.mix.iter().map(line).collect()
+    }
+
+    /// The traffic classes that a group may belong to: the one that it names, or all of them.
+    pub fn classes_for_group(&self, group: Option<&str>) -> Vec<Case> {
+        let index = self.entry_for_group(group).and_then(|found| self.mix.iter().position(|entry| entry.name == found.name));
+        match index {
+            Some(index) => self.traffic_classes().into_iter().skip(index).take(1).collect(),
+            None => self.traffic_classes(),
+        }
+    }
+
+    /// The traffic class that a group belongs to.
+    pub fn entry_for_group(&self, group: Option<&str>) -> Option<&MixEntry> {
+        self.mix.iter().find(|entry| group.is_some_and(|group| is_in_group(group, &entry.name)))
+    }
+
+    /// The request settings of a group.
+    pub fn request_for_group(&self, group: Option<&str>) -> &RequestSpec {
+        self.entry_for_group(group).map_or(&self.request, |entry| &entry.request)
+    }
+
+    /// The expected share of the requests of a traffic class, 0..=1.
+    pub fn expected_share(&self, entry: &MixEntry) -> f64 {
+        entry.load.size() / self.mix.iter().map(|entry| entry.load.size()).sum::<f64>()
+    }
+
+    /// Whether any of its datasets may contain conversations.
+    pub fn has_conversations(&self) -> bool {
+        match self.mix.as_slice() {
+            [] => self.dataset.turns.is_some(),
+            mix => mix.iter().any(|entry| entry.dataset.turns.is_some()),
+        }
+    }
+
+    /// The mix as text: `chat 75%, summarise 25%`, or `chat 5/s, summarise 1/s`. None without a mix.
+    pub fn describe_mix(&self) -> Option<String> {
+        let each = |entry: &MixEntry| match entry.load {
+            EntryLoad::Weight(_) => format!("{} {}%", entry.name, six_digits((self.expected_share(entry) * 1e4).round() / 1e2)),
+            EntryLoad::Rate(rate) => format!("{} {}/s", entry.name, six_digits(rate)),
+        };
+        (!self.mix.is_empty()).then(|| self.mix.iter().map(each).collect::<Vec<_>>().join(", "))
+    }
+
+    /// Load and mix as text: `concurrency 16; chat 75%, summarise 25%`.
+    pub fn describe_load(&self) -> String {
+        [Some(self.load.shape.to_string()), self.describe_mix()].into_iter().flatten().collect::<Vec<_>>().join("; ")
+    }
+
+    /// Name and rate of each traffic class; None if the classes share one load.
+    pub fn entry_rates(&self) -> Option<Vec<(&str, f64)>> {
+        let rate = |entry: &MixEntry| if let EntryLoad::Rate(rate) = entry.load { Some(rate) } else { None };
+        let rates: Option<Vec<(&str, f64)>> = self.mix.iter().map(|own| Some((own.name.as_str(), rate(own)?))).collect();
+        rates.filter(|rates| !rates.is_empty() && matches!(self.load.shape, Shape::Open { .. }))
     }
 }
 
@@ -218,81 +283,5 @@ impl Plan {
             kept
         });
         self.cases = cases;
-    }
-}
-
-/// One value of a swept field.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(untagged)]
-pub enum Scalar {
-    /// `true` or `false`.
-    Bool(bool),
-    /// An integer.
-    Int(i64),
-    /// Any other number.
-    Float(f64),
-    /// Text, including rates such as `8/s`.
-    Text(String),
-}
-
-impl Scalar {
-    /// The value as a number; `8/s` is 8.
-    pub fn number(&self) -> Option<f64> {
-        match self {
-            Scalar::Bool(_) => None,
-            Scalar::Int(value) => Some(*value as f64),
-            Scalar::Float(value) => Some(*value),
-            Scalar::Text(text) => text.trim_end_matches("/s").trim().parse().ok(),
-        }
-    }
-}
-
-impl fmt::Display for Scalar {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Scalar::Bool(value) => write!(f, "{value}"),
-            Scalar::Int(value) => write!(f, "{value}"),
-            Scalar::Float(value) => write!(f, "{value}"),
-            Scalar::Text(value) => f.write_str(value),
-        }
-    }
-}
-
-/// The swept fields of one case and their values, in the order of the matrix: `load.concurrency` → 16.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(transparent)]
-pub struct Labels(pub Vec<(String, Scalar)>);
-
-impl Labels {
-    /// The value of one swept field.
-    pub fn get(&self, path: &str) -> Option<&Scalar> {
-        self.0.iter().find(|(key, _)| key == path).map(|(_, value)| value)
-    }
-
-    /// Returns the labels with one added.
-    pub fn with(&self, path: &str, value: Scalar) -> Labels {
-        Labels(self.0.iter().cloned().chain([(path.to_owned(), value)]).collect())
-    }
-
-    /// Whether these labels include every pair of `subset`; numbers compare by value.
-    pub fn covers(&self, subset: &Labels) -> bool {
-        subset.0.iter().all(|(path, value)| {
-            self.get(path).is_some_and(|found| found == value || (found.number().is_some() && found.number() == value.number()))
-        })
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn covering_compares_numbers_as_numbers() {
-        let labels = Labels(vec![("load.concurrency".into(), Scalar::Int(16)), ("load.rate".into(), Scalar::Text("8/s".into()))]);
-        assert!(labels.covers(&Labels(vec![("load.concurrency".into(), Scalar::Float(16.0))])));
-        assert!(labels.covers(&Labels(vec![("load.rate".into(), Scalar::Int(8))])));
-        assert!(!labels.covers(&Labels(vec![("load.concurrency".into(), Scalar::Int(4))])));
-        assert!(!labels.covers(&Labels(vec![("seed".into(), Scalar::Int(4))])));
-        assert!(labels.covers(&Labels::default()));
     }
 }

@@ -1,11 +1,31 @@
-//! Removes secrets from text before it is stored or shown.
+//! Secrets, and their removal from text before it is stored or shown.
 
-use crate::target::{Secret, Target, TargetLocation};
-use crate::url_secrets::secrets_in_url;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::collections::BTreeSet;
-use std::fmt::Write;
+use std::fmt::{self, Write};
+
+/// A secret text that must not reach a log, a report or a file. Its debug output is `[redacted]`.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Secret(String);
+
+impl Secret {
+    /// Wraps a secret.
+    pub fn new(text: impl Into<String>) -> Secret {
+        Secret(text.into())
+    }
+
+    /// The secret, only for sending it and for redacting it from responses.
+    pub fn expose(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("[redacted]")
+    }
+}
 
 /// Replacement for a secret.
 pub const REDACTED: &str = "[redacted]";
@@ -22,8 +42,6 @@ pub fn is_distinct(text: &str) -> bool {
 
 /// Minimum length of a secret, bytes: shorter ones would match other text.
 pub const SHORTEST: usize = 4;
-/// Minimum length of values that are secret only by their origin, bytes.
-const SHORTEST_BY_ORIGIN: usize = 8;
 
 /// A set of secrets in all their encodings, which removes them from text.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -40,27 +58,12 @@ pub(crate) struct Hidden {
 }
 
 impl Redactor {
-    /// A redactor for the target's key, header values, URL credentials, and the secrets of the scenario. For a value such as
-    /// `Bearer sk-1`, the last word is a secret too.
-    pub fn for_target(target: &Target) -> Redactor {
-        let words = target.secrets().flat_map(|secret| whole_and_last(secret.expose()));
-        let url = match &target.location {
-            TargetLocation::Url(url) => Some(url.as_str()),
-            TargetLocation::Simulator { .. } | TargetLocation::Local(_) => None,
-        };
-        let urls = url.into_iter().chain(target.metrics.as_ref().map(|page| page.url.as_str()));
-        let in_urls: Vec<String> = urls.flat_map(secrets_in_url).collect();
-        let words = words.chain(in_urls.iter().map(String::as_str));
-        let of_scenario = target.scenario_secrets.iter().map(Secret::expose);
-        Redactor::from_texts(words, SHORTEST).with(of_scenario, SHORTEST_BY_ORIGIN)
-    }
-
     /// Adds the header values of one request.
     pub fn with_headers(&self, own: &[(String, String)]) -> Redactor {
         if own.is_empty() {
             return self.clone();
         }
-        self.clone().with(own.iter().flat_map(|(_, value)| whole_and_last(value)), SHORTEST_BY_ORIGIN)
+        self.clone().with(own.iter().flat_map(|(_, value)| whole_and_last(value)), DISTINCT)
     }
 
     /// Adds the values of command-line flags.
@@ -285,7 +288,7 @@ impl Hidden {
 }
 
 /// A header value, and its last word: the key after a scheme such as `Bearer`.
-fn whole_and_last(value: &str) -> impl Iterator<Item = &str> {
+pub(crate) fn whole_and_last(value: &str) -> impl Iterator<Item = &str> {
     std::iter::once(value).chain(value.rsplit(' ').next())
 }
 

@@ -2,15 +2,17 @@
 
 use crate::check::{Ruling, Verdict};
 use crate::early_stop::{Aborted, Saturated};
+use crate::label::{Labels, STAGE};
 use crate::local::LocalRound;
 use crate::manifest::Manifest;
 use crate::metric::Metric;
 use crate::outcome::FailureKind;
-use crate::plan::{AuditLimits, Labels, STAGE};
+use crate::plan::AuditLimits;
 use crate::sample::{Counts, Distribution};
 use crate::search::SearchReport;
+use crate::signal::Signal;
 use crate::target::{ServerEnd, Startup};
-use crate::telemetry::Telemetry;
+use crate::telemetry::{OtherStat, SignalStat};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -211,6 +213,19 @@ pub struct Discarded {
     pub requests: u64,
     /// Length of their schedule, seconds.
     pub seconds: f64,
+}
+
+/// The telemetry of one case.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Telemetry {
+    /// The available signals.
+    pub signals: BTreeMap<Signal, SignalStat>,
+    /// Samples of the first round as `(seconds since its start, value)`. Histograms have none.
+    pub series: BTreeMap<Signal, Series>,
+    /// Metrics without a common name, by name with labels.
+    pub others: BTreeMap<String, OtherStat>,
+    /// Why expected telemetry is missing.
+    pub notes: Vec<String>,
 }
 
 /// The results of one case.

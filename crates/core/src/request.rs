@@ -1,6 +1,5 @@
 //! The request of a case as the scenario describes it, and one request that is ready to be sent.
 
-use crate::dataset::Wait;
 use crate::outcome::{Counted, FailureKind, Outcome, Phase};
 use crate::units::Nanos;
 use rand::{Rng, RngExt};
@@ -37,6 +36,17 @@ pub enum Quantity {
     },
     /// A field of the dataset row, such as `output_tokens`.
     Item(String),
+}
+
+/// A delay that may differ from turn to turn.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Wait {
+    /// Constant.
+    Fixed(Nanos),
+    /// Uniform between the two, inclusive.
+    Uniform(Nanos, Nanos),
+    /// Exponential with this mean.
+    Exponential(Nanos),
 }
 
 /// How responses of `api: custom` are read: RFC 9535 JSONPaths into each event of a stream, or into the response document.

@@ -1,7 +1,7 @@
 //! Capacity search: specification, probes and results.
 
 use crate::check::Verdict;
-use crate::plan::Labels;
+use crate::label::Labels;
 use crate::units::Nanos;
 use serde::{Deserialize, Serialize};
 

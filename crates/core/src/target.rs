@@ -2,34 +2,13 @@
 
 use crate::api::Api;
 use crate::local::Local;
+use crate::redact::{DISTINCT, Redactor, SHORTEST, Secret, whole_and_last};
 use crate::simulator::Simulator;
 use crate::telemetry::{Hardware, Scrape};
 use crate::units::Nanos;
+use crate::url_secrets::secrets_in_url;
 use serde::{Deserialize, Serialize};
-use std::fmt;
 use std::sync::Arc;
-
-/// A secret text that must not reach a log, a report or a file. Its debug output is `[redacted]`.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Secret(String);
-
-impl Secret {
-    /// Wraps a secret.
-    pub fn new(text: impl Into<String>) -> Secret {
-        Secret(text.into())
-    }
-
-    /// The secret, only for sending it and for redacting it from responses.
-    pub fn expose(&self) -> &str {
-        &self.0
-    }
-}
-
-impl fmt::Debug for Secret {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("[redacted]")
-    }
-}
 
 /// Where the requests of a case go.
 #[derive(Clone, Debug, PartialEq)]
@@ -161,6 +140,21 @@ pub struct Target {
 }
 
 impl Target {
+    /// A redactor for its key, header values, URL credentials, and the secrets of the scenario. For a value such as
+    /// `Bearer sk-1`, the last word is a secret too.
+    pub fn redactor(&self) -> Redactor {
+        let words = self.secrets().flat_map(|secret| whole_and_last(secret.expose()));
+        let url = match &self.location {
+            TargetLocation::Url(url) => Some(url.as_str()),
+            TargetLocation::Simulator { .. } | TargetLocation::Local(_) => None,
+        };
+        let urls = url.into_iter().chain(self.metrics.as_ref().map(|page| page.url.as_str()));
+        let in_urls: Vec<String> = urls.flat_map(secrets_in_url).collect();
+        let words = words.chain(in_urls.iter().map(String::as_str));
+        let of_scenario = self.scenario_secrets.iter().map(Secret::expose);
+        Redactor::from_texts(words, SHORTEST).with(of_scenario, DISTINCT)
+    }
+
     /// Every secret of this target, for redacting responses.
     pub fn secrets(&self) -> impl Iterator<Item = &Secret> {
         self.api_key

@@ -1,12 +1,9 @@
 //! Telemetry: what is sampled during a run, the samples, and their statistics.
 
 use crate::metric::Stat;
-use crate::report::Series;
-use crate::signal::Signal;
-use crate::target::Secret;
+use crate::redact::Secret;
 use crate::units::Nanos;
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// Telemetry settings.
@@ -237,19 +234,6 @@ pub enum OtherStat {
     },
     /// The increase of a counter, per second.
     Growth(f64),
-}
-
-/// The telemetry of one case.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Telemetry {
-    /// The available signals.
-    pub signals: BTreeMap<Signal, SignalStat>,
-    /// Samples of the first round as `(seconds since its start, value)`. Histograms have none.
-    pub series: BTreeMap<Signal, Series>,
-    /// Metrics without a common name, by name with labels.
-    pub others: BTreeMap<String, OtherStat>,
-    /// Why expected telemetry is missing.
-    pub notes: Vec<String>,
 }
 
 #[cfg(test)]

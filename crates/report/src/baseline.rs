@@ -177,7 +177,7 @@ pub fn noise_json(baseline: &Baseline, all: &[RunVariation]) -> Result<String, V
 mod tests {
     use super::*;
     use llmscen_core::baseline::LEVELS;
-    use llmscen_core::plan::Scalar;
+    use llmscen_core::label::Scalar;
 
     fn sample() -> Baseline {
         let bounds = |value: f64| vec![Some(value * 0.9876543), None, Some(value)];

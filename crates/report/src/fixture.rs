@@ -4,17 +4,19 @@ pub(crate) mod comparison;
 pub(crate) mod exports;
 
 use llmscen_core::check::{Check, Confidence, NoData, Op, RequestSet, Ruling, Subject, Verdict};
+use llmscen_core::label::{Labels, Scalar};
 use llmscen_core::manifest::{Machine, Manifest};
 use llmscen_core::metric::{Metric, Stat};
 use llmscen_core::outcome::FailureKind;
-use llmscen_core::plan::{Labels, Scalar};
-use llmscen_core::report::{Audit, CaseReport, FailureExample, Report, RunVerdict, Series, Timelines, TokenSource};
-use llmscen_core::report::{ChartData, HeatMap, QuantileBand, TimelineBar};
+use llmscen_core::report::{
+    Audit, CaseReport, ChartData, FailureExample, HeatMap, QuantileBand, Report, RunVerdict, Series, Telemetry, TimelineBar,
+    Timelines, TokenSource,
+};
 use llmscen_core::sample::{Counts, Distribution};
 use llmscen_core::search::{Extent, Finding, Goal, ProbeReport, Purpose, SearchReport, SearchSpec};
 use llmscen_core::seed::Seed;
 use llmscen_core::signal::{Form, Signal};
-use llmscen_core::telemetry::{OtherStat, SignalStat, Telemetry};
+use llmscen_core::telemetry::{OtherStat, SignalStat};
 use llmscen_core::units::Nanos;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;

@@ -286,9 +286,8 @@ fn failed_case_reasons(report: &Report) -> Vec<String> {
 mod tests {
     use super::*;
     use crate::fixture::{case, failing, no_data, report_of, sweep};
+    use llmscen_core::label::{Labels, STAGE, Scalar};
     use llmscen_core::manifest::{FailedCase, Part};
-    use llmscen_core::plan::STAGE;
-    use llmscen_core::plan::{Labels, Scalar};
     use llmscen_core::report::DatasetEnd;
 
     #[test]

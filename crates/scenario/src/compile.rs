@@ -14,7 +14,7 @@ use crate::vars::Variables;
 use crate::{Input, Loaded, defaults, expand, files, merge, redactions, resolve, sweep, validate, values};
 use llmscen_core::api::Api;
 use llmscen_core::plan::Plan;
-use llmscen_core::target::Secret;
+use llmscen_core::redact::Secret;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 

@@ -6,9 +6,9 @@ use crate::sections::scenario::SCENARIO;
 use crate::tree::{Node, Part, last_segment};
 use crate::values::command::command;
 use llmscen_core::plan::Plan;
-use llmscen_core::redact::is_distinct;
-use llmscen_core::target::{TargetLocation, Secret};
-use llmscen_core::url_secrets::{secret_ranges, secrets_in_url, is_secret_name, is_url, redact_url};
+use llmscen_core::redact::{Secret, is_distinct};
+use llmscen_core::target::TargetLocation;
+use llmscen_core::url_secrets::{is_secret_name, is_url, redact_url, secret_ranges, secrets_in_url};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The use of a value, which decides whether it may be a secret.

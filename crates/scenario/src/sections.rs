@@ -22,8 +22,8 @@ use crate::schema_table::Block;
 use crate::tree::{Entry, Node, Span};
 use crate::values::target::{SIMULATOR, check_header_name};
 use llmscen_core::api::Api;
-use llmscen_core::plan::Labels;
-use llmscen_core::target::Secret;
+use llmscen_core::label::Labels;
+use llmscen_core::redact::Secret;
 use std::borrow::Cow;
 use std::collections::BTreeSet;
 

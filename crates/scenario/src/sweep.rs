@@ -8,7 +8,7 @@ use crate::suggest::nearest;
 use crate::tree::{Data, Entry, Node, Span};
 use crate::validate::value;
 use crate::values::describe_actual;
-use llmscen_core::plan::Scalar;
+use llmscen_core::label::Scalar;
 use std::collections::{BTreeSet, HashMap};
 
 /// The mappings of `zip`: one, or a list of them.

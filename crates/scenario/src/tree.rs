@@ -1,6 +1,6 @@
 //! YAML as a tree with the position of every node.
 
-use llmscen_core::plan::Scalar;
+use llmscen_core::label::Scalar;
 use serde_json::{Map, Number, Value};
 use std::borrow::Cow;
 use std::ops::Range;

@@ -47,7 +47,7 @@ impl BodyRecorder {
             spool: Spool::append(&folder.file(spool::FILE))?,
             case: case.id.clone(),
             round,
-            redactor: route.map_or_else(|| Redactor::for_target(&case.target), |route| target_redactor(&case.target, route)),
+            redactor: route.map_or_else(|| case.target.redactor(), |route| target_redactor(&case.target, route)),
             seed: seed.child("bodies"),
             sample,
             only_failed: bodies == Bodies::Failed,

@@ -298,7 +298,7 @@ fn startup_error(process: &ManagedProcess, error: NotReady, timeout: Duration) -
 
 /// Removes the secrets of the target, and the values of flags of the command whose name marks them as secret.
 fn redactor(target: &Target, spec: &ManagedServer) -> Redactor {
-    Redactor::for_target(target).with_flags(&behind_flags(&spec.command))
+    target.redactor().with_flags(&behind_flags(&spec.command))
 }
 
 /// The command, quoted for a shell and without secrets.

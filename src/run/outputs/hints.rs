@@ -8,7 +8,6 @@ use llmscen_core::early_stop::{AllFailed, EarlyStop};
 use llmscen_core::manifest::Manifest;
 use llmscen_core::outcome::FailureKind;
 use llmscen_core::plan::{Case, Plan};
-use llmscen_core::redact::Redactor;
 use llmscen_core::report::{CaseReport, FailureExample, RunVerdict};
 use llmscen_core::target::TargetLocation;
 use std::collections::BTreeMap;
@@ -97,7 +96,7 @@ pub fn hint(failure: &FailureExample, case: &Case, served: &BTreeMap<String, Vec
 /// The hint for a 404, which concerns the model or the path.
 fn not_found_hint(message: &str, case: &Case, served: &BTreeMap<String, Vec<String>>) -> String {
     let TargetLocation::Url(url) = &case.target.location else { return "check target.url and target.model".to_owned() };
-    let served = served.get(&Redactor::for_target(&case.target).redact_truncated(url)).filter(|names| !names.is_empty());
+    let served = served.get(&case.target.redactor().redact_truncated(url)).filter(|names| !names.is_empty());
     let names = served.map(|names| list_names(names));
     let names_model = |name: &str| name.len() > 2 && message.contains(&name.to_lowercase());
     let is_about_model = message.contains("model") || case.target.models.iter().any(|model| names_model(&model.name));

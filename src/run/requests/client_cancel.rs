@@ -32,8 +32,7 @@ pub fn draw_client_cancel(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use llmscen_core::dataset::Wait;
-    use llmscen_core::request::Quantity;
+    use llmscen_core::request::{Quantity, Wait};
     use llmscen_core::units::Nanos;
 
     fn drawn(share: f64, when: CancelWhen, seed: u64) -> Vec<Option<ClientCancel>> {

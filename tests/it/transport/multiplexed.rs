@@ -23,7 +23,7 @@ fn paced(tokens: usize, wait: u64) -> Vec<Act> {
 fn a_stream_is_stamped_event_by_event_and_its_head_is_in_order() {
     let server = Server::start(100, None, |_| paced(4, PAUSE_MS));
     let target =
-        Target { headers: vec![("connection".into(), llmscen_core::target::Secret::new("x-hop"))], ..h2_target(&server) };
+        Target { headers: vec![("connection".into(), llmscen_core::redact::Secret::new("x-hop"))], ..h2_target(&server) };
     let own = vec![("x-trace".to_owned(), "7".to_owned()), ("x-hop".to_owned(), "no".to_owned())];
     let outcome = on_worker(&target, async |engine| send(&engine, PreparedRequest { headers: own, ..call(0) }).await.outcome);
     assert_ok(&outcome, 4);

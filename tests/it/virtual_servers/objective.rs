@@ -2,8 +2,8 @@
 
 use super::{Kind, Served, Server};
 use llmscen_core::check::{Check, Confidence, NoData, Op, RequestLimit, RequestSet, Subject};
+use llmscen_core::label::Labels;
 use llmscen_core::metric::{Metric, Stat};
-use llmscen_core::plan::Labels;
 
 /// An objective without its limit.
 #[derive(Clone, Copy, Debug, PartialEq)]

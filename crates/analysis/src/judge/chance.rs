@@ -1,13 +1,11 @@
-//! The probability that a case passes, by which a capacity search weighs its probes, and the samples that a check requires.
+//! The probability that a case passes, by which a capacity search weighs its probes.
 
 use crate::judge::evidence::{Evidence, goodput_flags};
-use crate::judge::relative::breaking_share;
 use crate::judge::{Conditions, LoadKind, rule};
 use crate::sample::Sample;
-use llmscen_core::check::{Check, Confidence, Op, Ruling, Subject};
-use llmscen_core::metric::{Metric, Scope, Stat};
+use llmscen_core::check::{Check, Confidence, Ruling, Subject};
+use llmscen_core::metric::{Metric, Stat};
 use llmscen_core::stats::design::flag_dependence;
-use llmscen_core::stats::long_run::LEAST;
 use llmscen_core::stats::quantile_bound;
 use llmscen_core::stats::sequential::AlphaSpending;
 
@@ -89,49 +87,6 @@ pub fn is_futile(checks: &[Check], sample: &Sample, looks: &mut [AlphaSpending])
         }
     }
     is_futile
-}
-
-// Required samples, before the run.
-
-/// The minimum number of independent requests with which a check can pass if all of them are within its limit. None where any
-/// number is enough, and for gaps between tokens, whose number is not planned.
-pub fn required_samples(check: &Check) -> Option<u64> {
-    let Confidence::Level(level) = check.confidence else { return None };
-    let exact = |ceiling_tail: f64| {
-        let tail = if check.op.is_ceiling() { ceiling_tail } else { 1.0 - ceiling_tail };
-        (0.0 < tail && tail < 1.0).then(|| quantile_bound::needed(tail, level, 0)).flatten()
-    };
-    let shares = matches!(&check.subject, Subject::Goodput(_) | Subject::Metric { metric: Metric::ErrorRate, .. });
-    if let Some(relative) = check.relative.filter(|_| shares) {
-        let tail = breaking_share(check, &relative.known?, relative.factor)?;
-        return (tail < 1.0).then(|| quantile_bound::needed(tail, level, 0)).flatten();
-    }
-    match &check.subject {
-        _ if matches!(check.op, Op::Equal | Op::Unequal) => None,
-        Subject::Goodput(_) | Subject::Metric { metric: Metric::ErrorRate, .. } => exact(check.limit),
-        Subject::Metric { metric, .. } if metric.per() == Scope::Gap => None,
-        Subject::Metric { stat: Some(Stat::Quantile(p)), .. } => exact(1.0 - p),
-        Subject::Metric { stat: Some(Stat::Mean), .. } => Some(LEAST as u64),
-        Subject::Metric { metric, stat: None, .. } => is_throughput(*metric).then_some(LEAST as u64),
-        Subject::Metric { .. } | Subject::Signal { .. } => None,
-    }
-}
-
-/// The design effect to expect of a check's samples under a load, before anything was measured.
-pub fn usual_design_effect(check: &Check, closed: bool) -> f64 {
-    match &check.subject {
-        // Batch means already account for the correlation.
-        Subject::Metric { stat: Some(Stat::Mean), .. } => 1.0,
-        Subject::Metric { metric, stat: None, .. } if is_throughput(*metric) => 1.0,
-        Subject::Metric { metric: Metric::Tpot | Metric::Ntpot | Metric::DecodeTps, .. } => 5.0,
-        _ if closed => 1.0,
-        _ => 3.0,
-    }
-}
-
-fn is_throughput(metric: Metric) -> bool {
-    use Metric::{OutputTps, OutputTpsPerGpu, OutputTpsPerUser, RequestThroughput, TotalTps};
-    matches!(metric, RequestThroughput | OutputTps | TotalTps | OutputTpsPerGpu | OutputTpsPerUser)
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! The test on counts: at most a share of the correlated samples may break a limit.
 
-use crate::judge::rule::{Assessment, ruling};
+use crate::judge::assessment::{Assessment, ruling};
 use llmscen_core::check::{Check, Op, Ruling};
 use llmscen_core::stats::design::Dependence;
 use llmscen_core::stats::quantile::{order_statistic, select_quantile};

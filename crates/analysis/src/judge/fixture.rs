@@ -4,8 +4,8 @@ use crate::Sample;
 use crate::fixture::{TestRequest, sample_of};
 use crate::judge::rule::{Conditions, LoadKind};
 use llmscen_core::check::{Check, Confidence, NoData, Op, RequestLimit, RequestSet, Subject};
+use llmscen_core::label::Labels;
 use llmscen_core::metric::{Metric, Stat};
-use llmscen_core::plan::Labels;
 
 /// A check at 95 %.
 pub(super) fn check(metric: Metric, stat: Option<Stat>, op: Op, limit: f64) -> Check {

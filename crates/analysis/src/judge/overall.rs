@@ -79,9 +79,8 @@ mod tests {
     use crate::judge::fixture::{check, conditions, ok, sample};
     use crate::judge::rule;
     use llmscen_core::check::{Op, Verdict};
+    use llmscen_core::label::{Labels, STAGE, Scalar};
     use llmscen_core::metric::Metric;
-    use llmscen_core::plan::STAGE;
-    use llmscen_core::plan::{Labels, Scalar};
     use llmscen_core::report::{Audit, DatasetEnd};
     use llmscen_core::sample::Counts;
 

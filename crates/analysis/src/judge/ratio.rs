@@ -1,8 +1,9 @@
 //! Limits on means and throughputs, by batch means with Student's t.
 
-use crate::judge::rule::Assessment;
+use crate::judge::assessment::Assessment;
 use crate::measured_requests::MeasuredRequest;
-use crate::sample::{Amounts, Flow, Sample};
+use crate::sample::Sample;
+use crate::sending::{Amounts, Flow};
 use llmscen_core::check::{Check, Ruling};
 use llmscen_core::metric::Metric;
 use llmscen_core::stats::design::{Unit, ratio};

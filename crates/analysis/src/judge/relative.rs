@@ -1,12 +1,11 @@
 //! Limits relative to a baseline or a reference, with the uncertainty of both sides.
 
-use crate::judge::chance::required_samples;
+use crate::judge::assessment::Assessment;
 use crate::judge::evidence::Evidence;
 use crate::judge::figure::ends;
-use crate::judge::rule::Assessment;
-use llmscen_core::baseline::{ReferenceKind, ReferenceValue, Relative, Spread};
-use llmscen_core::check::{Check, Confidence, Ruling, Subject};
-use llmscen_core::metric::Metric;
+use crate::judge::requirement::required_samples;
+use llmscen_core::baseline::{ReferenceValue, Relative, Spread};
+use llmscen_core::check::{Check, Confidence, Ruling};
 use llmscen_core::stats::design::Dependence;
 use llmscen_core::stats::interval::Interval;
 use llmscen_core::stats::interval::{Compared, compare_with_multiple, predicted};
@@ -68,44 +67,6 @@ fn required_correlated(check: &Check, effect: f64) -> Option<u64> {
 fn interval(value: f64, low: Option<f64>, high: Option<f64>) -> Interval {
     let minimum = if value < 0.0 { f64::NEG_INFINITY } else { 0.0 };
     Interval { value, low: low.unwrap_or(minimum), high: high.unwrap_or(f64::INFINITY) }
-}
-
-/// The share that may break a relative limit on a share if no request of this run breaks it; None where no number of requests
-/// is enough to pass.
-pub(super) fn breaking_share(check: &Check, known: &ReferenceValue, factor: f64) -> Option<f64> {
-    let (margin, other) = if check.op.is_ceiling() {
-        (factor * known.value, factor * (known.value - known.low.unwrap_or(0.0)))
-    } else {
-        (1.0 - factor * known.value, factor * (known.high.unwrap_or(1.0) - known.value))
-    };
-    let square = margin * margin - other * other;
-    (margin > 0.0 && square > 0.0).then(|| square.sqrt().min(1.0))
-}
-
-/// Why a relative limit can never pass with any number of requests; None where it can.
-pub fn never_passes(check: &Check) -> Option<String> {
-    let relative = check.relative?;
-    let to = relative.to.name();
-    let Some(known) = relative.known else {
-        return Some(match relative.to {
-            ReferenceKind::Baseline => "no baseline yet; create one with `llmscen baseline update RUN_DIR --to FILE`".to_owned(),
-            ReferenceKind::Reference => "there is no reference".to_owned(),
-        });
-    };
-    if !matches!(check.confidence, Confidence::Level(_)) {
-        return None;
-    }
-    let shares = matches!(&check.subject, Subject::Goodput(_) | Subject::Metric { metric: Metric::ErrorRate, .. });
-    if shares {
-        let zero = known.value == 0.0 && check.op.is_ceiling();
-        let why =
-            if zero { "is 0, as is any multiple of it".to_owned() } else { "is too uncertain for this multiple".to_owned() };
-        let advice = "; write the limit as a number";
-        return breaking_share(check, &known, relative.factor).is_none().then(|| format!("the {to} {why}{advice}"));
-    }
-    let bound = if check.op.is_ceiling() { known.low } else { known.high };
-    let size = known.n.map(|n| format!(" of {n} samples")).unwrap_or_default();
-    bound.is_none().then(|| format!("the {to}{size} has no bound on that side at this confidence; record it with more requests"))
 }
 
 // A baseline of several runs: one more run is compared with the variance between them.

@@ -1,5 +1,6 @@
 //! The verdict on one check of one case.
 
+use crate::judge::assessment::Assessment;
 use crate::judge::counted::{Samples, judge_quantile, judge_share, stricter};
 use crate::judge::design_effect;
 use crate::judge::evidence::{Evidence, estimate, goodput_flags, histogram_bound, point_only_reason};
@@ -11,7 +12,6 @@ use llmscen_core::early_stop::Aborted;
 use llmscen_core::load::Shape;
 use llmscen_core::metric::{Metric, Scope, Stat};
 use llmscen_core::stats::quantile::select_quantile;
-use llmscen_core::stats::quantile_bound::Decision;
 use llmscen_core::telemetry::StatValue;
 
 /// The note of a verdict that the self-audit invalidates.
@@ -180,39 +180,6 @@ fn has_no_window(check: &Check, sample: &Sample) -> bool {
         && sample.requests.iter().any(|request| request.ok())
         && !sample.sending.is_empty()
         && sample.sending.iter().all(|seconds| *seconds <= 0.0)
-}
-
-/// What a test makes of a check; the fields of [`Verdict`].
-#[derive(Clone, Debug, PartialEq)]
-pub(super) struct Assessment {
-    pub ruling: Ruling,
-    pub observed: Option<f64>,
-    pub bound: Option<f64>,
-    pub n: u64,
-    pub effective_n: Option<f64>,
-    pub need: Option<u64>,
-    pub note: Option<String>,
-}
-
-impl Assessment {
-    /// The comparison of a point estimate.
-    pub(super) fn point(holds: bool, observed: f64, n: u64) -> Assessment {
-        let ruling = if holds { Ruling::Pass } else { Ruling::Fail };
-        Assessment { ruling, observed: Some(observed), bound: None, n, effective_n: None, need: None, note: None }
-    }
-
-    /// Replaces the note, where one is given.
-    pub(super) fn with_note(self, note: Option<impl Into<String>>) -> Assessment {
-        Assessment { note: note.map(Into::into).or(self.note), ..self }
-    }
-}
-
-pub(super) fn ruling(decision: Decision) -> Ruling {
-    match decision {
-        Decision::Holds => Ruling::Pass,
-        Decision::Broken => Ruling::Fail,
-        Decision::Open => Ruling::Inconclusive,
-    }
 }
 
 /// How the load of a case bounds the server's queue.

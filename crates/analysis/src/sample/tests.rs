@@ -1,13 +1,13 @@
 mod sample {
     use super::super::*;
+    use crate::columns::TaggedOutcome;
     use crate::fixture::{case, facts, failed, outcome, stream, table, warmup};
     use crate::sample::failure_examples;
-    use crate::table::TaggedOutcome;
-    use llmscen_core::dataset::Wait;
     use llmscen_core::early_stop::EarlyStop;
     use llmscen_core::load::Shape;
+    use llmscen_core::manifest::Part;
     use llmscen_core::outcome::Outcome;
-    use llmscen_core::request::{Cancel, Quantity};
+    use llmscen_core::request::{Cancel, Quantity, Wait};
     use llmscen_core::units::Nanos;
 
     #[test]

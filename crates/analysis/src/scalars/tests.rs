@@ -1,14 +1,15 @@
 mod scalars {
     use super::super::startup_seconds;
+    use crate::columns::TaggedOutcome;
     use crate::fixture::{case, facts, failed, outcome, stream, table, warmup};
     use crate::sample::sample_case;
-    use crate::table::{Table, TaggedOutcome};
+    use crate::table::Table;
     use llmscen_core::check::{Check, Confidence, NoData, Op, RequestLimit, RequestSet, Subject};
+    use llmscen_core::label::Labels;
     use llmscen_core::load::Shape;
     use llmscen_core::manifest::Part;
     use llmscen_core::metric::Metric;
     use llmscen_core::outcome::FailureKind;
-    use llmscen_core::plan::Labels;
     use llmscen_core::target::Startup;
     use llmscen_core::units::Nanos;
 

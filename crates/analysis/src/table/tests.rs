@@ -1,7 +1,7 @@
 mod table {
     use super::super::*;
     use crate::fixture::{failed, outcome};
-    use llmscen_core::outcome::FailureKind;
+    use llmscen_core::outcome::{FailureKind, Outcome};
     use llmscen_core::units::Nanos;
 
     fn tagged<'a>(case: &'a str, round: u32, outcome: &'a Outcome) -> TaggedOutcome<'a> {
@@ -88,11 +88,11 @@ mod stage_slice {
     use crate::CaseFacts;
     use crate::fixture::{case, failed, stream, table, warmup};
     use crate::sample::sample_case;
+    use llmscen_core::label::Scalar;
     use llmscen_core::load::{Arrival, Shape};
     use llmscen_core::manifest::Part;
     use llmscen_core::metric::Metric;
     use llmscen_core::outcome::FailureKind;
-    use llmscen_core::plan::Scalar;
     use llmscen_core::stage::{RateProfile, RateStage};
     use llmscen_core::units::Nanos;
 

@@ -1,7 +1,7 @@
 use super::*;
+use crate::columns::TaggedOutcome;
 use crate::fixture::{case, facts, outcome, stream, table, warmup};
 use crate::sample::sample_case;
-use crate::table::TaggedOutcome;
 use llmscen_core::load::Shape;
 use llmscen_core::manifest::Part;
 use llmscen_core::metric::Stat;

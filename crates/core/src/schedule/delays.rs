@@ -1,6 +1,6 @@
 //! Random delays between requests: think time between the turns of a session, and backoff after a failed attempt.
 
-use crate::dataset::Wait;
+use crate::request::Wait;
 use crate::seed::Seed;
 use crate::units::Nanos;
 use rand::{RngExt, SeedableRng};

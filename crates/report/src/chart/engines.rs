@@ -112,7 +112,7 @@ fn panel(topic: &(&str, Metric, Option<f64>), bars: &[Bar], engines: usize, grou
 mod tests {
     use super::*;
     use crate::fixture::{case, engines, report_of, sweep};
-    use llmscen_core::plan::Scalar;
+    use llmscen_core::label::Scalar;
 
     fn heights(figure: &Figure, panel: usize) -> Vec<f64> {
         let Mark::Cells(cells) = &figure.panels[panel].marks[0] else { panic!() };

@@ -3,9 +3,8 @@
 use crate::chart::axis::Axis;
 use crate::chart::figure::{Mark, Panel};
 use crate::chart::style::{category, ramp};
+use llmscen_core::label::{STAGE, Scalar};
 use llmscen_core::metric::{Metric, Scope};
-use llmscen_core::plan::STAGE;
-use llmscen_core::plan::Scalar;
 use llmscen_core::report::{CaseReport, Report, TokenSource};
 use plotters::style::RGBColor;
 
@@ -279,7 +278,7 @@ fn distinct_parts(names: &[String]) -> Vec<String> {
 mod tests {
     use super::*;
     use crate::fixture::{grid, sweep};
-    use llmscen_core::plan::Labels;
+    use llmscen_core::label::Labels;
 
     #[test]
     fn the_ends_are_always_shown_and_no_case_twice() {

@@ -3,9 +3,8 @@
 use crate::chart::axis::Axis;
 use crate::chart::pick::{CaseNames, evenly_spaced, shown};
 use crate::chart::style::{Stroke, category};
+use llmscen_core::label::{Labels, STAGE};
 use llmscen_core::metric::Metric;
-use llmscen_core::plan::Labels;
-use llmscen_core::plan::STAGE;
 use llmscen_core::report::{CaseReport, Report, Series};
 
 /// The most groups of one chart.
@@ -122,7 +121,7 @@ fn label_without_load(labels: &Labels) -> String {
 mod tests {
     use super::*;
     use crate::fixture::{case, report_of, sweep};
-    use llmscen_core::plan::Scalar;
+    use llmscen_core::label::Scalar;
 
     #[test]
     fn one_load_is_no_sweep() {

@@ -225,8 +225,8 @@ mod tests {
     use crate::fixture::exports::{case, files, rows, texts};
     use llmscen_core::artifacts::ExportFormat;
     use llmscen_core::check::{Check, Confidence, NoData, Op, RequestLimit, RequestSet, Subject};
+    use llmscen_core::label::Labels;
     use llmscen_core::load::Shape;
-    use llmscen_core::plan::Labels;
 
     #[test]
     fn statistics_are_those_of_numpy() {

@@ -3,8 +3,8 @@
 use super::*;
 use llmscen_core::baseline::Relative;
 use llmscen_core::check::{Check, Confidence, NoData, RequestSet};
+use llmscen_core::label::Labels;
 use llmscen_core::metric::Stat;
-use llmscen_core::plan::Labels;
 use llmscen_core::signal::Signal;
 use llmscen_core::units::Unit;
 use proptest::prelude::*;

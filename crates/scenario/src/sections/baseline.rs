@@ -6,10 +6,12 @@ use crate::schema_table::Leaf;
 use crate::suggest::{list, nearest};
 use crate::tree::{Data, Node, Span};
 use crate::values::{expect, object_schema};
-use llmscen_core::baseline::{BASELINE_SCHEMA, Baseline, BaselineCase, Figure, ReferenceValue, LEVELS, SINGLE_SCHEMA, MIN_RUNS_FOR_SPREAD, Spread};
+use llmscen_core::baseline::{
+    BASELINE_SCHEMA, Baseline, BaselineCase, Figure, LEVELS, MIN_RUNS_FOR_SPREAD, ReferenceValue, SINGLE_SCHEMA, Spread,
+};
 use llmscen_core::check::{Check, Confidence, Subject};
+use llmscen_core::label::Labels;
 use llmscen_core::metric::Metric;
-use llmscen_core::plan::Labels;
 use llmscen_core::plan::{BaselineFile, Case};
 use llmscen_core::stats::comparison::Group;
 use llmscen_core::stats::share;

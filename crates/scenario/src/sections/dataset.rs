@@ -15,8 +15,8 @@ use llmscen_core::api::Api;
 use llmscen_core::dataset::{
     CommandSpec, DatasetSpec, ImagesSpec, Layout, OnExhausted, Order, ShapeMode, Source, TextShape, TraceSpec, Turns,
 };
+use llmscen_core::redact::Secret;
 use llmscen_core::seed::Seed;
-use llmscen_core::target::Secret;
 use llmscen_core::url_secrets::is_secret_name;
 
 const MOST: i64 = u32::MAX as i64;

@@ -8,8 +8,8 @@ use crate::tree::{Data, Entry, Node, Span};
 use crate::values::expect;
 use llmscen_core::baseline::ReferenceValue;
 use llmscen_core::check::{Check, Confidence, Subject};
+use llmscen_core::label::Labels;
 use llmscen_core::plan::Case;
-use llmscen_core::plan::Labels;
 use llmscen_core::stats::distributions::score;
 use std::collections::BTreeSet;
 

@@ -7,7 +7,7 @@ use llmscen_core::artifacts::ExportFormat;
 use llmscen_core::artifacts::{Bodies, Store};
 use llmscen_core::artifacts::{Mlflow, Trackers, UploadFiles, Wandb, WandbMode};
 use llmscen_core::plan::{Format, ReportSpec};
-use llmscen_core::target::Secret;
+use llmscen_core::redact::Secret;
 
 const FORMATS: [(&str, Format); 7] = [
     ("md", Format::Md),

@@ -16,9 +16,9 @@ use crate::values::expect;
 use crate::values::text::{CONFIDENCE, confidence};
 use llmscen_core::baseline::Relative;
 use llmscen_core::check::{Abort, Check, NoData, RequestSet, Subject};
+use llmscen_core::label::{Labels, STAGE, Scalar};
 use llmscen_core::metric::Scope;
-use llmscen_core::plan::{Case, STAGE};
-use llmscen_core::plan::{Labels, Scalar};
+use llmscen_core::plan::Case;
 pub(crate) use relative::RelativeContext;
 use std::collections::BTreeSet;
 

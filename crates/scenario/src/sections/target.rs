@@ -13,7 +13,8 @@ use crate::values::target::{
 };
 use crate::values::time::{SPAN, duration};
 use llmscen_core::api::Api;
-use llmscen_core::target::{Compression, ModelShare, Pool, Secret, Target, TargetLocation, Timeouts, Tls};
+use llmscen_core::redact::Secret;
+use llmscen_core::target::{Compression, ModelShare, Pool, Target, TargetLocation, Timeouts, Tls};
 use llmscen_core::telemetry::Hardware;
 use std::sync::Arc;
 

@@ -9,7 +9,7 @@ use crate::sections::local;
 use crate::sections::scenario::SCENARIO;
 use crate::sweep::{Point, Setting};
 use crate::tree::{Node, last_segment};
-use llmscen_core::plan::{Labels, Scalar};
+use llmscen_core::label::{Labels, Scalar};
 use llmscen_core::url_secrets::{is_url, redact_url, secret_ranges};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Component, Path};

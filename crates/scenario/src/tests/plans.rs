@@ -2,10 +2,10 @@
 
 use super::{load_with, messages, plan, reloaded};
 use llmscen_core::api::Api;
-use llmscen_core::dataset::{DatasetSpec, ImagesSpec, Layout, ShapeMode, Source, TextShape, TraceSpec, Turns, Wait};
+use llmscen_core::dataset::{DatasetSpec, ImagesSpec, Layout, ShapeMode, Source, TextShape, TraceSpec, Turns};
 use llmscen_core::load::{Arrival, Shape, Warmup};
 use llmscen_core::plan::{Case, TraceFile};
-use llmscen_core::request::{Done, Extract, ExtractUsage, Framing, Quantity};
+use llmscen_core::request::{Done, Extract, ExtractUsage, Framing, Quantity, Wait};
 use llmscen_core::stage::{RateProfile, RateStage, UserStage};
 use llmscen_core::target::{Compression, HttpVersion, TargetLocation};
 use llmscen_core::units::Nanos;

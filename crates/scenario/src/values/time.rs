@@ -6,8 +6,8 @@ use crate::suggest::{meant_or, nearest};
 use crate::tree::{Data, Node};
 use crate::values::describe_actual;
 use crate::values::{expect, expect_some, object_schema};
-use llmscen_core::dataset::Wait;
 use llmscen_core::load::Warmup;
+use llmscen_core::request::Wait;
 use llmscen_core::units::{Nanos, parse_duration};
 use serde_json::json;
 

@@ -221,7 +221,8 @@ fn table_of_names() -> String {
 
 mod loopback {
     use super::*;
-    use llmscen_core::target::{Secret, Tls};
+    use llmscen_core::redact::Secret;
+    use llmscen_core::target::Tls;
     use std::io::{Read, Write};
     use std::net::TcpListener;
     use std::thread::JoinHandle;

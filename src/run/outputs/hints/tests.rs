@@ -1,7 +1,7 @@
 use super::*;
 use llmscen_core::manifest::Part;
+use llmscen_core::redact::Secret;
 use llmscen_core::sample::Counts;
-use llmscen_core::target::Secret;
 use llmscen_scenario::Input;
 use std::collections::BTreeMap;
 use std::path::Path;

@@ -1,94 +1,46 @@
-mod chance {
-    use super::super::*;
-    use crate::judge::fixture::{check, failed, goodput, ok, sample};
-    use llmscen_core::check::Op;
-    use llmscen_core::check::RequestLimit;
+use super::*;
+use crate::judge::fixture::{check, failed, goodput, ok, sample};
+use llmscen_core::check::{Op, RequestLimit};
 
-    fn of(check: &Check, waits: &[f64]) -> f64 {
-        pass_probability(std::slice::from_ref(check), &sample(waits.iter().map(|wait| ok(Metric::Ttft, *wait)).collect()))
-    }
-
-    #[test]
-    fn a_quantile_is_as_likely_as_its_counts_say() {
-        let p90 = check(Metric::Ttft, Some(Stat::Quantile(0.9)), Op::Less, 5.0);
-        assert_eq!(of(&p90, &[1.0; 29]), quantile_bound::chance(29.0, 0.0, 0.1));
-        assert!(of(&p90, &[1.0; 29]) > 0.97 && of(&p90, &[9.0; 29]) < 1e-6);
-        let floor = check(Metric::Ttft, Some(Stat::Quantile(0.1)), Op::More, 5.0);
-        assert!(of(&floor, &[9.0; 29]) > 0.97 && of(&floor, &[1.0; 29]) < 1e-6);
-    }
-
-    #[test]
-    fn shares_count_their_own_kind_and_the_least_likely_limit_speaks() {
-        let errors = check(Metric::ErrorRate, None, Op::Less, 0.1);
-        let good = goodput(vec![RequestLimit { metric: Metric::Ttft, op: Op::Less, limit: 5.0 }], Op::AtLeast, 0.9);
-        let rows =
-            |bad: usize| sample((0..60).map(|i| if i * 7 % 60 < bad { failed() } else { ok(Metric::Ttft, 1.0) }).collect());
-        let both = |bad| pass_probability(&[errors.clone(), good.clone()], &rows(bad));
-        assert!(both(0) > 0.99 && both(30) < 1e-6, "{} {}", both(0), both(30));
-        let slow = check(Metric::Ttft, Some(Stat::Quantile(0.5)), Op::Less, 0.5);
-        assert!(pass_probability(&[errors, slow], &rows(0)) < 1e-6);
-    }
-
-    #[test]
-    fn means_and_points_are_believed_as_far_as_they_are_ruled_on() {
-        let mean = check(Metric::Ttft, Some(Stat::Mean), Op::Less, 5.0);
-        let waits: Vec<f64> = (0..50).map(|i| f64::from(i % 5)).collect();
-        assert_eq!((of(&mean, &waits), of(&Check { limit: 1.0, ..mean }, &waits)), (0.99, 1.0 - 0.99));
-        let most = check(Metric::Ttft, Some(Stat::Max), Op::Less, 5.0);
-        assert_eq!(of(&Check { confidence: Confidence::Point, ..most }, &waits), POINT);
-    }
-
-    #[test]
-    fn a_lost_limit_is_given_up_at_a_look_and_a_good_one_is_not() {
-        let p90 = check(Metric::Ttft, Some(Stat::Quantile(0.9)), Op::Less, 5.0);
-        let lost = |n: usize, wait: f64| {
-            let seen = sample(vec![ok(Metric::Ttft, wait); n]);
-            is_futile(std::slice::from_ref(&p90), &seen, &mut [AlphaSpending::new(0.001)])
-        };
-        assert_eq!((lost(15, 9.0), lost(16, 9.0), lost(16, 1.0)), (false, true, false));
-    }
+fn of(check: &Check, waits: &[f64]) -> f64 {
+    pass_probability(std::slice::from_ref(check), &sample(waits.iter().map(|wait| ok(Metric::Ttft, *wait)).collect()))
 }
 
-mod required_samples {
-    use super::super::*;
-    use crate::judge::fixture::{check, conditions, goodput, ok, sample};
-    use crate::judge::rule;
-    use llmscen_core::check::Ruling;
+#[test]
+fn a_quantile_is_as_likely_as_its_counts_say() {
+    let p90 = check(Metric::Ttft, Some(Stat::Quantile(0.9)), Op::Less, 5.0);
+    assert_eq!(of(&p90, &[1.0; 29]), quantile_bound::chance(29.0, 0.0, 0.1));
+    assert!(of(&p90, &[1.0; 29]) > 0.97 && of(&p90, &[9.0; 29]) < 1e-6);
+    let floor = check(Metric::Ttft, Some(Stat::Quantile(0.1)), Op::More, 5.0);
+    assert!(of(&floor, &[9.0; 29]) > 0.97 && of(&floor, &[1.0; 29]) < 1e-6);
+}
 
-    fn quantile(metric: Metric, p: f64, op: Op) -> Check {
-        check(metric, Some(Stat::Quantile(p)), op, 5.0)
-    }
+#[test]
+fn shares_count_their_own_kind_and_the_least_likely_limit_speaks() {
+    let errors = check(Metric::ErrorRate, None, Op::Less, 0.1);
+    let good = goodput(vec![RequestLimit { metric: Metric::Ttft, op: Op::Less, limit: 5.0 }], Op::AtLeast, 0.9);
+    let rows = |bad: usize| sample((0..60).map(|i| if i * 7 % 60 < bad { failed() } else { ok(Metric::Ttft, 1.0) }).collect());
+    let both = |bad| pass_probability(&[errors.clone(), good.clone()], &rows(bad));
+    assert!(both(0) > 0.99 && both(30) < 1e-6, "{} {}", both(0), both(30));
+    let slow = check(Metric::Ttft, Some(Stat::Quantile(0.5)), Op::Less, 0.5);
+    assert!(pass_probability(&[errors, slow], &rows(0)) < 1e-6);
+}
 
-    #[test]
-    fn the_known_sizes() {
-        assert_eq!(required_samples(&quantile(Metric::Ttft, 0.95, Op::Less)), Some(59));
-        assert_eq!(
-            required_samples(&Check { confidence: Confidence::Level(0.99), ..quantile(Metric::Ttft, 0.9, Op::Less) }),
-            Some(44)
-        );
-        assert_eq!(required_samples(&quantile(Metric::DecodeTps, 0.05, Op::AtLeast)), Some(59));
-        assert_eq!(required_samples(&check(Metric::ErrorRate, None, Op::Less, 0.01)), Some(299));
-        assert_eq!(required_samples(&goodput(Vec::new(), Op::AtLeast, 0.99)), Some(299));
-        assert_eq!(required_samples(&check(Metric::OutputTps, None, Op::AtLeast, 5.0)), Some(20));
-        let mean = check(Metric::Ttft, Some(Stat::Mean), Op::Less, 5.0);
-        assert_eq!(required_samples(&Check { confidence: Confidence::Level(0.99), ..mean }), Some(20));
-    }
+#[test]
+fn means_and_points_are_believed_as_far_as_they_are_ruled_on() {
+    let mean = check(Metric::Ttft, Some(Stat::Mean), Op::Less, 5.0);
+    let waits: Vec<f64> = (0..50).map(|i| f64::from(i % 5)).collect();
+    assert_eq!((of(&mean, &waits), of(&Check { limit: 1.0, ..mean }, &waits)), (0.99, 1.0 - 0.99));
+    let most = check(Metric::Ttft, Some(Stat::Max), Op::Less, 5.0);
+    assert_eq!(of(&Check { confidence: Confidence::Point, ..most }, &waits), POINT);
+}
 
-    #[test]
-    fn points_need_no_number() {
-        assert_eq!(required_samples(&Check { confidence: Confidence::Point, ..quantile(Metric::Ttft, 0.95, Op::Less) }), None);
-        assert_eq!(required_samples(&quantile(Metric::Ttft, 0.95, Op::Equal)), None);
-        assert_eq!(required_samples(&quantile(Metric::Ttft, 1.0, Op::Less)), None);
-        assert_eq!(required_samples(&quantile(Metric::Itl, 0.99, Op::Less)), None);
-        assert_eq!(required_samples(&check(Metric::ErrorRate, None, Op::AtMost, 0.0)), None);
-        assert_eq!(required_samples(&check(Metric::ConcurrencyMax, None, Op::AtMost, 8.0)), None);
-    }
-
-    #[test]
-    fn it_is_the_number_at_which_the_ruling_turns() {
-        let ruling = |wanted: &Check, n: usize| rule(wanted, &sample(vec![ok(Metric::Ttft, 1.0); n]), &conditions(true)).ruling;
-        let (p95, mean) = (quantile(Metric::Ttft, 0.95, Op::Less), check(Metric::Ttft, Some(Stat::Mean), Op::Less, 5.0));
-        assert_eq!((ruling(&p95, 58), ruling(&p95, 59)), (Ruling::Inconclusive, Ruling::Pass));
-        assert_eq!((ruling(&mean, 19), ruling(&mean, 20)), (Ruling::Inconclusive, Ruling::Pass));
-    }
+#[test]
+fn a_lost_limit_is_given_up_at_a_look_and_a_good_one_is_not() {
+    let p90 = check(Metric::Ttft, Some(Stat::Quantile(0.9)), Op::Less, 5.0);
+    let lost = |n: usize, wait: f64| {
+        let seen = sample(vec![ok(Metric::Ttft, wait); n]);
+        is_futile(std::slice::from_ref(&p90), &seen, &mut [AlphaSpending::new(0.001)])
+    };
+    assert_eq!((lost(15, 9.0), lost(16, 9.0), lost(16, 1.0)), (false, true, false));
 }

@@ -3,7 +3,8 @@
 
 use super::*;
 use crate::fixture::{TestRequest, sample_of};
-use crate::sample::{Amounts, Flow, Sample};
+use crate::sample::Sample;
+use crate::sending::{Amounts, Flow};
 use llmscen_core::seed::Seed;
 use llmscen_core::stats::share::at_least;
 use rand::{RngExt, SeedableRng};

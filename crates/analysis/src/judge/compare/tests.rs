@@ -4,7 +4,8 @@ mod compare {
     use super::super::*;
     use crate::fixture::TestRequest;
     use crate::judge::fixture::{failed, ok, sample};
-    use crate::sample::{Amounts, Flow, Sample};
+    use crate::sample::Sample;
+    use crate::sending::{Amounts, Flow};
     use llmscen_core::compare::{Effect, Magnitude};
     use llmscen_core::seed::Seed;
 

@@ -2,9 +2,10 @@ mod relative {
     use super::super::*;
     use crate::fixture::TestRequest;
     use crate::judge::fixture::{check, conditions, failed, goodput, ok, sample};
-    use crate::judge::rule;
+    use crate::judge::{never_passes, rule};
+    use llmscen_core::baseline::ReferenceKind;
     use llmscen_core::check::{Op, RequestSet, Verdict};
-    use llmscen_core::metric::Stat;
+    use llmscen_core::metric::{Metric, Stat};
 
     fn to(check: Check, factor: f64, known: Option<ReferenceValue>) -> Check {
         let relative = Relative { to: ReferenceKind::Baseline, factor, known };

@@ -7,8 +7,9 @@ use crate::sections::slo::limit::{Limit, word_span};
 use crate::tree::{Node, Span};
 use llmscen_core::baseline::{ReferenceKind, ReferenceValue, Relative};
 use llmscen_core::check::{Check, Confidence, Subject};
+use llmscen_core::label::{STAGE, Scalar};
 use llmscen_core::metric::{Metric, Stat};
-use llmscen_core::plan::{Case, STAGE, Scalar};
+use llmscen_core::plan::Case;
 use llmscen_core::telemetry::TelemetrySpec;
 
 /// The inputs of relative limits.
