@@ -134,7 +134,7 @@ fn a_failure_of_a_load_generator_that_stood_still_is_invalid() {
         let why = invalid(&lab);
         // On a machine with other work the simulator may truly have been too slow as well.
         assert!(why.contains("one worker thread was stalled for "), "{why}");
-        assert!(ran.out.contains("1 of 1 objectives: the load generator may have caused the result."), "{}", ran.out);
+        assert!(ran.out.contains("1 of 1 objective: the load generator may have caused the result."), "{}", ran.out);
         // One stall per worker thread, with its full length.
         let vitals = lab.json("out/manifest.json")["parts"][0]["vitals"].clone();
         for worker in vitals["stalls"].as_array().unwrap() {
@@ -195,7 +195,7 @@ fn too_little_room_is_a_run_off_its_plan_and_not_a_slow_tool() {
     let ran = lab.run(&slow.replace("alpha: 2ms", "alpha: 20ms")).expect(4);
     let reasons = reasons(&lab);
     let [reason] = reasons.as_slice() else { panic!("{reasons:#?}") };
-    assert!(reason.starts_with("the run did not happen as planned: ") && reason.ends_with("under `max_in_flight`"), "{reason}");
+    assert!(reason.starts_with("the run did not happen as planned: ") && reason.ends_with("were dropped at `load.max_in_flight`"), "{reason}");
     assert!(ran.out.contains("deviated from the plan"), "{}", ran.out);
 }
 
@@ -225,7 +225,7 @@ fn a_tool_that_may_open_no_more_files_blames_itself() {
         lab.file("s.yaml", format!("{scenario}slo: [\"error_rate < 5%\", \"ttft.p95 < 20s\"]\n"));
         let ran = by_way_of(&lab, &["sh", "-c", "ulimit -n 140; exec \"$@\"", "sh"]).output().expect("a shell");
         Ran::of(ran).expect(4);
-        among(&reasons(&lab), "requests failed since this process may open no more files");
+        among(&reasons(&lab), "requests failed: this process may open no more files");
         let case = &lab.results()["cases"][0];
         assert_eq!([0, 1].map(|slo| case["slo"][slo]["verdict"].clone()), ["invalid", "invalid"], "{:#}", case["slo"]);
         assert_eq!(case["audit"]["objectives"][0]["fast"], "pass", "without its own failures: {:#}", case["audit"]);

@@ -56,7 +56,7 @@ fn a_second_run_served_from_the_cache_is_invalid_and_a_new_seed_is_valid() {
     let (code, note) = run(&lab, &fixed, "b", &[]);
     assert_eq!(code, 4, "{note}");
     for part in
-        ["the server answered from its prefix cache", "of seed 42 before", "`seed: run`", "restart the server", "cache_bust"]
+        ["the server answered from its prefix cache", "of seed 42 were sent in an earlier run", "`seed: run`", "restart the server", "cache_bust"]
     {
         assert!(note.contains(part), "{part}: {note}");
     }

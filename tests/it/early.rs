@@ -32,7 +32,7 @@ fn a_lost_limit_ends_its_case_and_the_next_one_runs() {
     let note = lost["slo"][1]["note"].as_str().unwrap();
     let after = aborted["after"].as_u64().unwrap();
     assert_eq!(note, format!("aborted after {after} of 80 requests: 40 of 40 exceeded the limit (10 % allowed)"));
-    assert!(lost["slo"][0]["note"].as_str().unwrap().contains("given up because of `e2e.p90 < 5ms`"));
+    assert!(lost["slo"][0]["note"].as_str().unwrap().contains("the case was aborted by `e2e.p90 < 5ms`"));
     assert_eq!((&whole["rounds"], &whole["counts"]["ok"], &whole["slo"][0]["verdict"]), (&2.into(), &80.into(), &"pass".into()));
     assert!(whole["aborted"].is_null());
     assert!(ran.err.contains(note) && ran.out.contains("aborted after"), "{}\n{}", ran.out, ran.err);

@@ -106,7 +106,7 @@ fn a_run_folder_is_a_baseline_too() {
     assert_eq!(rulings(&lab)[0], "fail");
     lab.run(&gate("90ms", "earlier/results.json", SLO)).expect(1);
     let bare = lab.llmscen(&["baseline", "update", "out"]);
-    assert!(bare.code == 2 && bare.err.contains("pass --to FILE"), "{}", bare.err);
+    assert!(bare.code == 2 && bare.err.contains("pass another file with --to FILE"), "{}", bare.err);
 }
 
 #[test]

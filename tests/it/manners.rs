@@ -163,7 +163,7 @@ fn users_leave_after_their_tokens_and_the_server_knows() {
     let rows = played(&plan(&url, "max_tokens: 400, cancel: { share: 100%, tokens: 5 }", "concurrency: 2, requests: 4"));
     for row in &rows {
         assert_eq!((row.outcome_name(), row.timeline.tokens.len()), ("abandoned", 5));
-        assert!(failure(row).message.contains("5 token events were enough"), "{:?}", failure(row));
+        assert!(failure(row).message.contains("cancelled by `request.cancel.tokens` after 5 token events"), "{:?}", failure(row));
     }
     let deadline = Instant::now() + std::time::Duration::from_secs(10);
     while server.truth().all().iter().any(|record| record.end.is_none()) && Instant::now() < deadline {
